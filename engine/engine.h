@@ -135,6 +135,8 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req);
 void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
 void engine_cancel(struct engine *e, uint64_t id);
+/* For models on demand only (engine/sched/keep_alive.h); others, and unknown ones, ignore it. */
+void engine_keep(struct engine *e, const struct proto_keep *k);
 void engine_stats(struct engine *e, struct proto_stats *out);
 /* False: the model is not READY. */
 bool engine_load(struct engine *e, int index, struct proto_load *out);

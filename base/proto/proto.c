@@ -29,6 +29,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
 	case PROTO_PING:
+	case PROTO_KEEP:
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
@@ -44,11 +45,11 @@ uint32_t proto_type_max(uint8_t type)
 
 const char *proto_type_name(uint8_t type)
 {
-	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING"};
+	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING", "KEEP"};
 	static const char *const to_gateway[] = {
 	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
 	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
-	if (type <= PROTO_PING)
+	if (type <= PROTO_KEEP)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
 		return to_gateway[type - PROTO_MODEL];
@@ -85,6 +86,10 @@ static const struct proto_field hello_fields[] = {F(version), F(epoch), F(n_mode
 
 #define F(field) PROTO_FIELD(struct proto_count, field)
 static const struct proto_field count_fields[] = {F(model), F(prompt_kind), F(priority), F(wants), F(tenant)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_keep, field)
+static const struct proto_field keep_fields[] = {F(model), F(tenant), F(keep_ms)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
@@ -229,6 +234,22 @@ int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct 
 	if ((out->wants & ~all) != 0)
 		return proto_out_of_bounds(err, PROTO_COUNT, "wants");
 	return proto_r_end(&r, PROTO_COUNT, err);
+}
+
+int proto_put_keep(struct sl_buf *out, const struct proto_keep *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_KEEP, 0);
+	proto_w_fields(&w, m, keep_fields, N(keep_fields));
+	return proto_w_end(&w);
+}
+
+int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	proto_r_fields(&r, out, keep_fields, N(keep_fields));
+	if (out->model >= PROTO_MAX_MODELS)
+		return proto_out_of_bounds(err, PROTO_KEEP, "model");
+	return proto_r_end(&r, PROTO_KEEP, err);
 }
 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)

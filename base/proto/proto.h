@@ -32,6 +32,7 @@
  *   CREDIT     n more tokens may be made     QUEUED  prompt counted, position and time predicted
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
  *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
+ *   KEEP       how long an unused model stays
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
  *                                            EMBEDDING the result of a SUBMIT that asks for one
@@ -59,7 +60,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 12,
+	PROTO_VERSION = 13,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -95,6 +96,7 @@ enum proto_type {
 	PROTO_CANCEL = 4,
 	PROTO_COUNT = 5,
 	PROTO_PING = 6,
+	PROTO_KEEP = 7,
 	PROTO_MODEL = 33,
 	PROTO_QUEUED = 34,
 	PROTO_TOKENS = 35,
@@ -408,6 +410,13 @@ struct proto_count {
 	struct proto_str prompt;
 };
 
+/* How long a tenant wants the weights of a model on demand to stay in memory without work, until they leave it. */
+struct proto_keep {
+	uint16_t model;
+	uint64_t tenant;  /* as in SUBMIT */
+	uint32_t keep_ms; /* after the tenant's last use */
+};
+
 struct proto_counted {
 	uint8_t error; /* enum proto_error */
 	uint32_t n_tokens;
@@ -502,6 +511,7 @@ int proto_put_hello(struct sl_buf *out, const struct proto_hello *m);
 int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit *m);
 int proto_put_credit(struct sl_buf *out, uint64_t id, const struct proto_credit *m);
 int proto_put_cancel(struct sl_buf *out, uint64_t id);
+int proto_put_keep(struct sl_buf *out, const struct proto_keep *m);
 int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m);
 int proto_put_ping(struct sl_buf *out, uint64_t nonce);
 int proto_put_model(struct sl_buf *out, const struct proto_model *m);
@@ -523,6 +533,7 @@ int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
 int proto_get_hello(const uint8_t *p, size_t n, struct proto_hello *out, struct sl_err *err);
 int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struct sl_err *err);
 int proto_get_credit(const uint8_t *p, size_t n, struct proto_credit *out, struct sl_err *err);
+int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl_err *err);
 int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err);
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,17 +63,6 @@ static const char usage[] =
     "grammar   JSON schemas with instances (files of {\"schema\", \"tests\": [{\"valid\", \"data\"}]}): instances "
     "that\n"
     "          the masks judge correctly, reasons for refusals, processor time of masks\n";
-
-int bench_complain(int status, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	fputs("sluice bench: ", stderr);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	va_end(ap);
-	return status;
-}
 
 void bench_header(void)
 {

@@ -13,6 +13,7 @@
 #ifndef CMD_BENCH_H
 #define CMD_BENCH_H
 
+#include "cmd/config/cmd.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,8 +39,8 @@ int bench_overload(int argc, char **argv);
 int bench_pacing(int argc, char **argv);
 int bench_grammar(int argc, char **argv);
 
-/* Prints `sluice bench: …` on standard error and returns status. */
-int bench_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* bench_complain(status, format, …): cmd_complain as "sluice bench". */
+#define bench_complain(...) cmd_complain("sluice bench", __VA_ARGS__)
 /* Prints one line about the processor, its cores and this build. Not for JSON output. */
 void bench_header(void);
 

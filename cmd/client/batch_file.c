@@ -97,7 +97,7 @@ static int each_line(int fd, const char *path, int (*line)(void *ctx, const char
 			rc = line(ctx, text, bytes, at, whole);
 		at += n;
 	}
-	if (rc == 0 && ferror(f))
+	if (rc == 0 && !feof(f)) /* also without memory for a line */
 		rc = sl_errf(err, SL_EIO, "%s: %s", path, strerror(errno));
 	free(text);
 	fclose(f);

@@ -13,6 +13,9 @@
 #include "base/log.h"
 #include "cmd/config/schema.h"
 
+/* Prints `WHO: …` on standard error and returns status. */
+int cmd_complain(const char *who, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* Exit statuses besides 0 and 1, as in sysexits.h. After CMD_EXIT_CONFIG the supervisor does not restart. */
 enum { CMD_EXIT_USAGE = 64, CMD_EXIT_UNAVAILABLE = 69, CMD_EXIT_CONFIG = 78 };
 

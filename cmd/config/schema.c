@@ -93,6 +93,7 @@ static const struct conf_row tier_rows[] = {
     ROW("ttft_target", CONF_DURATION, TIER(ttft_target_ms), "0", 0, HOUR),
     ROW_ENUM("when_late", TIER(when_late), "queue", late_kinds),
     ROW("max_wait", CONF_DURATION, TIER(max_wait_ms), "0", 0, HOUR),
+    ROW("keep_alive", CONF_DURATION, TIER(keep_alive_ms), "5m", 0, 24 * 24 * HOUR),
     ROW("degrade.model", CONF_STRING, TIER(degrade_model), "", 0, PROTO_MAX_NAME),
     ROW("degrade.max_tokens", CONF_INT, TIER(degrade_max_tokens), "0", 0, 1000000),
     ROW("under_load.prompt_limit", CONF_INT, TIER(load_prompt), "0", 0, 100000000),

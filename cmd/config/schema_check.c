@@ -59,10 +59,6 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "role"), err,
 					 "'%.60s' is the %s model already", with_role[m->role], schema_roles[m->role]);
 		with_role[m->role] = m->name;
-		if (m->role != 0 && m->start != 0)
-			return conf_fail(
-			    cfg->conf, key_of(key, "engine.models", m->name, "start"), err,
-			    "a model with a role is always in memory: the cascade and drafts use both at once");
 		for (const char *p = m->name; *p != '\0'; p++) {
 			if (!isalnum((unsigned char)*p) && strchr("._:/-", *p) == NULL)
 				return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err,

@@ -54,13 +54,20 @@ static int each(FILE *to, const struct docs_command *commands, size_t n,
 	return rc;
 }
 
+/* A command's branch: both variables' words, each between an opening and a closing. */
+static void put_case(FILE *to, const struct docs_command *c, const struct docs_help *h, const char *opening,
+		     const char *closing)
+{
+	fprintf(to, "\t%s) options=%s", c->name, opening);
+	put_words(to, &h->options);
+	fprintf(to, "%s actions=%s", closing, opening);
+	put_words(to, &h->actions);
+	fprintf(to, "%s ;;\n", closing);
+}
+
 static void bash_case(FILE *to, const struct docs_command *c, const struct docs_help *h)
 {
-	fprintf(to, "\t%s) options='", c->name);
-	put_words(to, &h->options);
-	fputs("' actions='", to);
-	put_words(to, &h->actions);
-	fputs("' ;;\n", to);
+	put_case(to, c, h, "'", "'");
 }
 
 int docs_bash(FILE *to, const struct docs_command *commands, size_t n, struct sl_err *err)
@@ -102,11 +109,7 @@ int docs_bash(FILE *to, const struct docs_command *commands, size_t n, struct sl
 
 static void zsh_case(FILE *to, const struct docs_command *c, const struct docs_help *h)
 {
-	fprintf(to, "\t%s) options=(", c->name);
-	put_words(to, &h->options);
-	fputs(") actions=(", to);
-	put_words(to, &h->actions);
-	fputs(") ;;\n", to);
+	put_case(to, c, h, "(", ")");
 }
 
 int docs_zsh(FILE *to, const struct docs_command *commands, size_t n, struct sl_err *err)

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "cmd/http/curl_library.h"
 
 struct http_client {
@@ -299,5 +300,6 @@ void http_call_explain(const struct http_call *call, char *out, size_t room)
 		snprintf(out, room, "%s (%d)", message, call->status);
 	else
 		snprintf(out, room, "status %d", call->status);
+	text_one_line(out, ' '); /* it goes to a terminal */
 	json_decref(body);
 }

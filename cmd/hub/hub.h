@@ -37,7 +37,11 @@ int hub_pull(const struct sluice_config *cfg, struct hub_folder *folder, const s
 /* Fills o->token: of the file at path, or of the one that hub.token_file or HF_TOKEN_FILE names; "" without any. */
 int hub_token_read(const struct sluice_config *cfg, const char *path, struct hub_order *o, struct sl_err *err);
 
-/* Prints `sluice NAME: …` on standard error and returns status. */
-int hub_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The handler of the signals that stop a process, except those that are ignored (nohup). Without SA_RESTART: what waits
+ * then ends. */
+void hub_catch_signals(void (*handler)(int));
+
+/* hub_complain(status, format, …): cmd_complain as "sluice". */
+#define hub_complain(...) cmd_complain("sluice", __VA_ARGS__)
 
 #endif

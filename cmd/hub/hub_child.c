@@ -132,8 +132,7 @@ pid_t hub_child_start(const struct sluice_config *cfg, const struct hub_folder *
 	if (pid < 0)
 		return sl_errf(err, SL_EIO, "can't start a process: %s", strerror(errno));
 	if (pid == 0) {
-		signal(SIGINT, SIG_DFL);
-		signal(SIGTERM, SIG_DFL);
+		hub_catch_signals(SIG_DFL);
 		_exit(run(cfg, folder, order, ca, ends[1], parent));
 	}
 	close(ends[1]);

@@ -142,8 +142,9 @@ static int rm(const struct hub_folder *f, const char *text)
 
 /* ---- pull ---- */
 
-static int pull(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o)
+static int pull(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o, void *ctx)
 {
+	(void)ctx;
 	struct hub_order order = {.has_digest = o->sha256 != NULL};
 	struct sl_err err;
 	char path[PATH_MAX];
@@ -164,30 +165,15 @@ static int pull(const struct sluice_config *cfg, struct hub_folder *f, const str
 	return fflush(stdout) == 0 ? 0 : hub_complain(1, "standard output: %s", strerror(errno));
 }
 
-static int with_folder(struct hub_options *o,
-		       int (*run)(const struct sluice_config *, struct hub_folder *, const struct hub_options *))
+static int run_list(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o, void *ctx)
 {
-	struct sluice_config cfg;
-	struct hub_folder f = {.fd = -1};
-	struct sl_err err;
-	int rc = hub_options_load(o, &cfg);
-	if (rc != 0)
-		return rc;
-	rc = hub_folder_open(&cfg, &f, &err) == 0 ? run(&cfg, &f, o) : hub_complain(1, "%s", err.text);
-	hub_folder_close(&f);
-	sluice_config_free(&cfg);
-	return rc;
-}
-
-static int run_list(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o)
-{
-	(void)cfg, (void)o;
+	(void)cfg, (void)o, (void)ctx;
 	return list(f);
 }
 
-static int run_rm(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o)
+static int run_rm(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o, void *ctx)
 {
-	(void)cfg;
+	(void)cfg, (void)ctx;
 	return rm(f, o->word);
 }
 
@@ -200,7 +186,7 @@ int cmd_pull(int argc, char **argv)
 	if (rc != 0)
 		return rc;
 	if (o.list && o.word == NULL && !o.rm)
-		return with_folder(&o, run_list);
+		return hub_with_folder(&o, run_list, NULL);
 	if (o.word == NULL || o.list || (o.rm && (o.name != NULL || o.sha256 != NULL))) {
 		fputs(pull_usage, stderr);
 		return CMD_EXIT_USAGE;
@@ -208,7 +194,7 @@ int cmd_pull(int argc, char **argv)
 	/* Before a folder is made for it. */
 	if (!o.rm && hub_source_parse(o.word, &s, &err) != 0)
 		return hub_complain(CMD_EXIT_USAGE, "%s", err.text);
-	return with_folder(&o, o.rm ? run_rm : pull);
+	return hub_with_folder(&o, o.rm ? run_rm : pull, NULL);
 }
 
 int cmd_list(int argc, char **argv)
@@ -220,7 +206,7 @@ int cmd_list(int argc, char **argv)
 		fputs(usage, stderr);
 		rc = CMD_EXIT_USAGE;
 	}
-	return rc == 0 ? with_folder(&o, run_list) : rc;
+	return rc == 0 ? hub_with_folder(&o, run_list, NULL) : rc;
 }
 
 int cmd_rm(int argc, char **argv)
@@ -233,5 +219,5 @@ int cmd_rm(int argc, char **argv)
 		fputs(usage, stderr);
 		rc = CMD_EXIT_USAGE;
 	}
-	return rc == 0 ? with_folder(&o, run_rm) : rc;
+	return rc == 0 ? hub_with_folder(&o, run_rm, NULL) : rc;
 }

@@ -77,3 +77,20 @@ int hub_options_load(const struct hub_options *o, struct sluice_config *cfg)
 	log_init("sluice", LOG_WARN);
 	return 0;
 }
+
+int hub_with_folder(const struct hub_options *o,
+		    int (*run)(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o,
+			       void *ctx),
+		    void *ctx)
+{
+	struct sluice_config cfg;
+	struct hub_folder f = {.fd = -1};
+	struct sl_err err;
+	int rc = hub_options_load(o, &cfg);
+	if (rc != 0)
+		return rc;
+	rc = hub_folder_open(&cfg, &f, &err) == 0 ? run(&cfg, &f, o, ctx) : hub_complain(1, "%s", err.text);
+	hub_folder_close(&f);
+	sluice_config_free(&cfg);
+	return rc;
+}

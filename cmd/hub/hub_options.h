@@ -15,6 +15,8 @@
 	"      --state DIR        the same as --set state=DIR\n"                                                   \
 	"      --folder DIR       the same as --set hub.folder=DIR: where models lie\n"
 
+struct hub_folder;
+
 struct hub_options {
 	struct cmd_options common;
 	char folder_set[4200];
@@ -28,5 +30,10 @@ struct hub_options {
 int hub_options_parse(struct hub_options *o, int argc, char **argv, const char *usage);
 /* Reads the configuration; without a file, the defaults. */
 int hub_options_load(const struct hub_options *o, struct sluice_config *cfg);
+/* Runs `run` with the configuration and the folder of models open. Its exit status, or one after printing an error. */
+int hub_with_folder(const struct hub_options *o,
+		    int (*run)(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o,
+			       void *ctx),
+		    void *ctx);
 
 #endif

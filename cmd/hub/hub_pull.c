@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +20,6 @@
 enum { CA_MOST = 4 << 20, TOKEN_MOST = 4096 };
 
 static volatile sig_atomic_t interrupted;
-
-int hub_complain(int status, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	fputs("sluice: ", stderr);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	va_end(ap);
-	return status;
-}
 
 /* ---- secrets ---- */
 
@@ -78,13 +66,14 @@ static int read_authorities(const struct sluice_config *cfg, struct sl_buf *out,
 
 static void on_signal(int sig) { interrupted = sig; }
 
-/* Without SA_RESTART: a read of the pipe ends. */
-static void catch_signals(void)
+void hub_catch_signals(void (*handler)(int))
 {
-	const struct sigaction ours = {.sa_handler = on_signal};
-	sigaction(SIGINT, &ours, NULL);
-	sigaction(SIGTERM, &ours, NULL);
-	sigaction(SIGHUP, &ours, NULL);
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	const struct sigaction ours = {.sa_handler = handler};
+	struct sigaction before;
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			sigaction(signals[i], &ours, NULL);
 }
 
 /* One whole note; false: there are no more. */
@@ -148,7 +137,7 @@ int hub_pull(const struct sluice_config *cfg, struct hub_folder *folder, const s
 	int fd = -1, rc = read_authorities(cfg, &ca, &err);
 	pid_t pid = -1;
 	if (rc == 0) {
-		catch_signals();
+		hub_catch_signals(on_signal);
 		pid = hub_child_start(cfg, folder, order, ca.len > 0 ? &ca : NULL, &fd, &err);
 	}
 	buf_dispose(&ca);

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "cmd/config/model_path.h"
@@ -78,22 +79,12 @@ static int find_pulled(struct hub_folder *f, const char *name, char *path, size_
 			    f->path);
 }
 
-static int find_in_folder(const struct hub_options *o, char *path, size_t size)
+/* path: a char[PATH_MAX]. */
+static int find_in_folder(const struct sluice_config *cfg, struct hub_folder *f, const struct hub_options *o,
+			  void *path)
 {
-	struct sluice_config cfg;
-	struct hub_folder f = {.fd = -1};
-	struct sl_err err;
-	int rc = hub_options_load(o, &cfg);
-	if (rc != 0)
-		return rc;
-	if (hub_folder_open(&cfg, &f, &err) != 0)
-		rc = hub_complain(1, "%s", err.text);
-	else
-		rc = hub_source_like(o->word) ? find_source(&cfg, &f, o, path, size)
-					      : find_pulled(&f, o->word, path, size);
-	hub_folder_close(&f);
-	sluice_config_free(&cfg);
-	return rc;
+	return hub_source_like(o->word) ? find_source(cfg, f, o, path, PATH_MAX)
+					: find_pulled(f, o->word, path, PATH_MAX);
 }
 
 /* A path, a name in the folder, or a source. */
@@ -104,7 +95,7 @@ static int find_model(const struct hub_options *o, char path[PATH_MAX])
 	if (!hub_source_like(o->word) && access(o->word, F_OK) == 0)
 		snprintf(found, sizeof found, "%s", o->word);
 	else
-		rc = find_in_folder(o, found, sizeof found);
+		rc = hub_with_folder(o, find_in_folder, found);
 	if (rc == 0 && realpath(found, path) == NULL)
 		rc = hub_complain(1, "%s: %s", found, strerror(errno));
 	return rc;
@@ -115,48 +106,70 @@ static int find_model(const struct hub_options *o, char path[PATH_MAX])
 static volatile sig_atomic_t stopped;
 
 static void on_stop(int sig) { stopped = sig; }
+static void on_child(int sig) { (void)sig; } /* the chat or the server ended: only wakes */
 
-/* Without SA_RESTART: whatever waits then ends, and the server with it. */
-static void catch_signals(void)
+/* Blocks all signals, so that one that arrives between a look and sigsuspend(before) is not missed. */
+static void begin_waiting(sigset_t *before)
 {
-	const struct sigaction ours = {.sa_handler = on_stop};
-	sigaction(SIGINT, &ours, NULL);
-	sigaction(SIGTERM, &ours, NULL);
-	sigaction(SIGHUP, &ours, NULL);
+	const struct sigaction wake = {.sa_handler = on_child};
+	sigset_t all;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, before);
+	sigaction(SIGCHLD, &wake, NULL);
 }
 
-static int await(pid_t pid)
+/* A signal that stops this process stops the chat. */
+static int await(pid_t pid, const sigset_t *before)
 {
 	int status = 0;
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	pid_t ended;
+	while ((ended = waitpid(pid, &status, WNOHANG)) == 0) {
+		if (stopped)
+			kill(pid, SIGTERM);
+		sigsuspend(before);
+	}
+	if (ended < 0)
+		return hub_complain(1, "can't wait for the chat: %s", strerror(errno));
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The terminal is the chat's: it handles Ctrl-C itself. */
+static void become_chat(const struct hub_served *s, pid_t parent, const sigset_t *mask)
+{
+	signal(SIGINT, SIG_DFL);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(CMD_EXIT_UNAVAILABLE); /* it died before the line above */
+	setenv("SLUICE_KEY", s->key, 1);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	execl("/proc/self/exe", "sluice", "chat", "--url", s->url, (char *)NULL);
+	_exit(CMD_EXIT_UNAVAILABLE);
+}
+
+/* The terminal is the chat's: it handles Ctrl-C itself. A chat that was killed leaves the terminal as it was before. */
 static int chat(const struct hub_served *s)
 {
-	signal(SIGINT, SIG_IGN);
+	struct termios modes;
+	sigset_t before;
+	bool has_modes = tcgetattr(STDIN_FILENO, &modes) == 0;
+	pid_t self = getpid();
+	void (*on_interrupt)(int) = signal(SIGINT, SIG_IGN);
+	begin_waiting(&before);
 	pid_t pid = fork();
-	if (pid == 0) {
-		signal(SIGINT, SIG_DFL);
-		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		setenv("SLUICE_KEY", s->key, 1);
-		execl("/proc/self/exe", "sluice", "chat", "--url", s->url, (char *)NULL);
-		_exit(CMD_EXIT_UNAVAILABLE);
-	}
-	return pid > 0 ? await(pid) : hub_complain(1, "can't start a process: %s", strerror(errno));
+	if (pid == 0)
+		become_chat(s, self, &before);
+	int rc = pid > 0 ? await(pid, &before) : hub_complain(1, "can't start a process: %s", strerror(errno));
+	signal(SIGINT, on_interrupt);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (has_modes)
+		tcsetattr(STDIN_FILENO, TCSADRAIN, &modes);
+	return rc;
 }
 
 /* Without a terminal the model is served until a signal comes. */
 static void serve_on(const struct hub_served *s)
 {
-	const struct sigaction ours = {.sa_handler = on_stop};
-	sigset_t all, before;
-	sigfillset(&all);
-	sigprocmask(SIG_BLOCK, &all, &before);
-	catch_signals();
-	sigaction(SIGCHLD, &ours, NULL); /* the server ended */
+	sigset_t before;
+	begin_waiting(&before);
 	printf("%s\nSLUICE_KEY=%s\n", s->url, s->key);
 	fflush(stdout);
 	while (!stopped && !hub_served_ended(s))
@@ -169,7 +182,7 @@ static int serve_and_chat(const char *path, const struct hub_options *o)
 	struct hub_served s;
 	struct sl_err err;
 	int rc = 0;
-	catch_signals();
+	hub_catch_signals(on_stop);
 	if (hub_served_start(&s, path, o->port, &err) != 0)
 		return hub_complain(1, "%s", err.text);
 	bool terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;

@@ -96,11 +96,13 @@ static pid_t start(const char *config, int *out)
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return -1;
-	pid_t pid = fork();
+	pid_t self = getpid(), pid = fork();
 	if (pid == 0) {
 		/* Ctrl-C is for the chat. */
 		setpgid(0, 0);
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		if (getppid() != self)
+			_exit(127); /* it died before the line above */
 		dup2(ends[1], STDOUT_FILENO);
 		execl("/proc/self/exe", "sluice", "serve", "-c", config, (char *)NULL);
 		_exit(127);

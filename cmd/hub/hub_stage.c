@@ -82,7 +82,9 @@ static void sweep(int dir, const char *prefix, const struct hub_plan *plan, cons
 		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || journal)
 			continue;
 		snprintf(path, sizeof path, "%s%s", prefix, e->d_name);
-		bool folder = fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+		if (fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+			continue; /* it has gone */
+		bool folder = S_ISDIR(st.st_mode);
 		if (!folder && !(S_ISREG(st.st_mode) && st.st_nlink == 1 && is_of_use(plan, before, path)))
 			(void)hub_remove(dir, e->d_name);
 		int inner = folder ? hub_open_below(dir, e->d_name, O_RDONLY | O_DIRECTORY) : -1;

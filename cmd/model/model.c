@@ -2,7 +2,6 @@
 #include "cmd/model/model.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,17 +50,6 @@ static const char usage[] =
     "render    applies a chat template and prints the prompt. The chat is {\"messages\":[…],\n"
     "          \"tools\":[…], \"chat_template_kwargs\":{…}} on standard input or in the file CHAT. FILE\n"
     "          is a GGUF or .jinja file, a tokenizer_config.json or a model folder\n";
-
-int model_complain(int status, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	fputs("sluice model: ", stderr);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	va_end(ap);
-	return status;
-}
 
 int model_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *err)
 {

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cmd/config/cmd.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/proto/proto.h"
@@ -75,7 +76,7 @@ int model_generate_command(int argc, char **argv);
 int model_tokenize(int argc, char **argv);
 int model_render(int argc, char **argv);
 
-/* Prints `sluice model: …` on standard error and returns status. */
-int model_complain(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* model_complain(status, format, …): cmd_complain as "sluice model". */
+#define model_complain(...) cmd_complain("sluice model", __VA_ARGS__)
 
 #endif

@@ -147,6 +147,16 @@ void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens) { signal_se
 
 void engine_cancel(struct engine *e, uint64_t id) { signal_seq(e, id, 0, true); }
 
+void engine_keep(struct engine *e, const struct proto_keep *k)
+{
+	if (k->model >= e->n_models)
+		return;
+	struct eng_model *m = &e->models[k->model];
+	pthread_mutex_lock(&e->info_lock);
+	keep_alive_ask(&m->keep, k->tenant, k->keep_ms * (uint64_t)NS_PER_MS, clock_now_ns());
+	pthread_mutex_unlock(&e->info_lock);
+}
+
 /* ---- state ---- */
 
 void engine_stats(struct engine *e, struct proto_stats *out)
@@ -217,8 +227,8 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->mail.kind = STEP_MODEL;
 		m->weights_mail.kind = STEP_WEIGHTS;
 		m->on_demand = cfg->models[i].on_demand;
-		m->keep_ns =
-		    cfg->models[i].keep_alive_ms > 0 ? cfg->models[i].keep_alive_ms * (uint64_t)NS_PER_MS : UINT64_MAX;
+		uint64_t keep_ms = cfg->models[i].keep_alive_ms;
+		keep_alive_init(&m->keep, keep_ms > 0 ? keep_ms * (uint64_t)NS_PER_MS : UINT64_MAX);
 		if (m->on_demand)
 			e->residency.cfg.turn_ns = (cfg->turn_ms > 0 ? cfg->turn_ms : 1) * (uint64_t)NS_PER_MS;
 		m->role = cfg->models[i].role;

@@ -93,7 +93,7 @@ static uint64_t work_of(const struct eng_model *m)
 	       (uint64_t)a->n_vocab * TOKEN_BYTES;
 }
 
-/* Of models on demand: of all, of the largest. */
+/* Of models on demand: of all, and of what must be in memory together: the largest one, or the pair of a cascade. */
 struct on_demand {
 	uint64_t all, largest;
 };
@@ -105,6 +105,7 @@ static void needs_of(const struct engine *e, const struct kv_want *wants, struct
 				     .work = PROCESS_BYTES,
 				     .contexts = cost_of(wants, e->n_models, false),
 				     .useful = cost_of(wants, e->n_models, true)};
+	uint64_t pair = 0;
 	*some = (struct on_demand){0};
 	for (int i = 0; i < e->n_models; i++) {
 		const struct eng_model *m = &e->models[i];
@@ -113,7 +114,9 @@ static void needs_of(const struct engine *e, const struct kv_want *wants, struct
 		needs->work += m->inspected ? work_of(m) : 0;
 		some->all += m->on_demand ? bytes : 0;
 		some->largest = m->on_demand && bytes > some->largest ? bytes : some->largest;
+		pair += m->on_demand && m->role != PROTO_ROLE_NONE ? bytes : 0;
 	}
+	some->largest = pair > some->largest ? pair : some->largest;
 }
 
 /* Weights on demand take what half of what is left allows, but at least the largest of them, and what pages leave. */

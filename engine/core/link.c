@@ -291,6 +291,7 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		struct proto_submit submit;
 		struct proto_credit credit;
 		struct proto_count count;
+		struct proto_keep keep;
 	} m;
 	struct link_seq *s = seq_find(l, h->id);
 	int rc;
@@ -322,6 +323,11 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		if (s != NULL)
 			hub->backend->cancel(hub->be, s->in_hub.key);
 		return 0;
+	case PROTO_KEEP:
+		rc = proto_get_keep(p, h->length, &m.keep, err);
+		if (rc == 0 && hub->backend->keep != NULL)
+			hub->backend->keep(hub->be, &m.keep);
+		return rc;
 	case PROTO_PING: out_result(l, proto_put_pong(&l->out, h->id)); return 0;
 	default: return sl_errf(err, SL_EPROTO, "only the engine sends %s", proto_type_name(h->type));
 	}

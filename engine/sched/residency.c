@@ -64,14 +64,20 @@ static bool had_turn(const struct residency *r, const struct residency_model *m,
 	return now >= m->here_ns && now - m->here_ns >= r->cfg.turn_ns;
 }
 
+/* Neither model of a pair displaces the other under its sequences. */
+static bool is_partner(const struct residency_model *m, const struct residency_model *wish)
+{
+	return m->paired && wish->paired && (m->busy || m->begun);
+}
+
 /* Without work, the one used longest ago; -1: none may go. */
-static int idle_victim(const struct residency *r, const struct residency_model *models, int n, uint64_t now)
+static int idle_victim(const struct residency *r, const struct residency_model *models, int n, int wish, uint64_t now)
 {
 	int best = -1;
 	for (int i = 0; i < n; i++) {
 		const struct residency_model *m = &models[i];
 		bool here = m->state == RESIDENCY_HERE || m->state == RESIDENCY_LEAVING;
-		if (m->on_demand && here && !m->busy && had_turn(r, m, now) &&
+		if (m->on_demand && here && !m->busy && !is_partner(m, &models[wish]) && had_turn(r, m, now) &&
 		    (best < 0 || m->used_ns < models[best].used_ns))
 			best = i;
 	}
@@ -79,13 +85,13 @@ static int idle_victim(const struct residency *r, const struct residency_model *
 }
 
 /* With work, the one here longest; -1: none may go yet. */
-static int busy_victim(const struct residency *r, const struct residency_model *models, int n, uint64_t now)
+static int busy_victim(const struct residency *r, const struct residency_model *models, int n, int wish, uint64_t now)
 {
 	int best = -1;
 	for (int i = 0; i < n; i++) {
 		const struct residency_model *m = &models[i];
-		if (m->on_demand && m->state == RESIDENCY_HERE && m->busy && had_turn(r, m, now) &&
-		    (best < 0 || m->here_ns < models[best].here_ns))
+		if (m->on_demand && m->state == RESIDENCY_HERE && m->busy && !is_partner(m, &models[wish]) &&
+		    had_turn(r, m, now) && (best < 0 || m->here_ns < models[best].here_ns))
 			best = i;
 	}
 	return best;
@@ -94,14 +100,14 @@ static int busy_victim(const struct residency *r, const struct residency_model *
 static struct residency_move nothing(void) { return (struct residency_move){.act = RESIDENCY_NOTHING, .model = -1}; }
 
 /* Without a wish: models that were to leave stay, those without work for long go. */
-static struct residency_move tidy(const struct residency_model *models, int n, uint64_t now)
+static struct residency_move tidy(const struct residency *r, const struct residency_model *models, int n, uint64_t now)
 {
 	for (int i = 0; i < n; i++) {
 		const struct residency_model *m = &models[i];
 		if (m->state == RESIDENCY_LEAVING)
 			return (struct residency_move){.act = RESIDENCY_STAY, .model = i};
-		if (m->on_demand && m->state == RESIDENCY_HERE && !m->busy && m->keep_ns != UINT64_MAX &&
-		    now > m->used_ns && now - m->used_ns >= m->keep_ns)
+		if (m->on_demand && m->state == RESIDENCY_HERE && !m->busy && now >= m->expires_ns &&
+		    had_turn(r, m, now))
 			return (struct residency_move){.act = RESIDENCY_DROP, .model = i};
 	}
 	return nothing();
@@ -111,23 +117,24 @@ struct residency_move residency_next(const struct residency *r, const struct res
 				     uint64_t now_ns)
 {
 	uint64_t taken = 0, leaving = 0;
+	int wish = first_wish(r, models, n, now_ns), victim;
 	for (int i = 0; i < n; i++) {
 		if (models[i].state == RESIDENCY_COMING || models[i].state == RESIDENCY_GOING)
 			return nothing(); /* one at a time */
 		taken += models[i].on_demand && is_in_memory(&models[i]) ? models[i].bytes : 0;
-		leaving += models[i].state == RESIDENCY_LEAVING ? models[i].bytes : 0;
+		if (wish >= 0 && models[i].state == RESIDENCY_LEAVING && !is_partner(&models[i], &models[wish]))
+			leaving += models[i].bytes;
 	}
-	int wish = first_wish(r, models, n, now_ns), victim;
 	if (wish < 0)
-		return tidy(models, n, now_ns);
+		return tidy(r, models, n, now_ns);
 	uint64_t needs = taken + models[wish].bytes;
 	if (needs <= r->cfg.bound)
 		return (struct residency_move){.act = RESIDENCY_BRING, .model = wish};
-	if ((victim = idle_victim(r, models, n, now_ns)) >= 0)
+	if ((victim = idle_victim(r, models, n, wish, now_ns)) >= 0)
 		return (struct residency_move){.act = RESIDENCY_DROP, .model = victim};
 	if (needs - leaving <= r->cfg.bound)
 		return nothing(); /* enough will go */
-	if ((victim = busy_victim(r, models, n, now_ns)) >= 0)
+	if ((victim = busy_victim(r, models, n, wish, now_ns)) >= 0)
 		return (struct residency_move){.act = RESIDENCY_LEAVE, .model = victim};
 	return nothing();
 }

@@ -17,9 +17,13 @@
  * come before it. Only the first wish is served: a large model is not overtaken by small ones for ever.
  *
  * Who goes: models without work that have had their turn, the least recently used first; then of those with work the
- * one that is here the longest. A model without work for its keep_alive goes in any case.
+ * one that is here the longest. A model without work goes once its time is over (expires_ns), but not before its turn.
  *
- * Switches are bounded: a model that is brought in displaces models that had a turn.
+ * The pair of a cascade: both fit together (the caller checks), so neither displaces the other while the other has work
+ * or sequences that have begun. An answer that one of them has begun and the other is to continue thus waits for third
+ * models only, never for itself.
+ *
+ * Switches are bounded: a model goes only after its turn, whatever clients ask for.
  */
 #ifndef ENGINE_RESIDENCY_H
 #define ENGINE_RESIDENCY_H
@@ -40,11 +44,13 @@ struct residency_model {
 	bool on_demand; /* others are HERE and are never chosen */
 	enum residency_state state;
 	uint64_t bytes;
-	uint64_t keep_ns;          /* without work for so long it goes; UINT64_MAX: never for that */
+	uint64_t expires_ns;       /* without work it goes from then on; UINT64_MAX: never for that */
 	uint64_t here_ns;          /* since when it is HERE */
 	uint64_t used_ns;          /* when it had work last */
 	uint64_t retry_ns;         /* not to be brought in before: it failed */
 	bool busy;                 /* HERE: has work; LEAVING: some of it runs */
+	bool paired;               /* one of a cascade's two models */
+	bool begun;                /* sequences have begun, even if none of them can get on now */
 	bool wished;               /* ABSENT: work waits, */
 	uint64_t tenant, since_ns; /* of whom, since when: the first of its wishes (residency_before) */
 };

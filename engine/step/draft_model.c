@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Drafts by the small model of a pair: one model of role small and one of role large whose token ids have the same
- * bytes and kinds. Both must be ready.
+ * bytes and kinds. Both must be ready. One on demand drafts while its weights are in memory: drafts use it, but bring
+ * nothing in.
  *
  * A sequence with drafts has a second KV sequence, the small model's, in a smaller pool that holds nothing else; its
  * page table is the row of the sequence's slot. It follows the large model's text: small_past drops what was rejected,
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/step/in_flight.h"
+#include "engine/step/model_residency.h"
 #include "engine/step/spec_step.h"
 
 enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
@@ -73,7 +75,8 @@ void spec_unpair(struct eng_model *m)
 bool draft_model_ready(const struct eng_seq *s, uint32_t most)
 {
 	const struct eng_model *small = s->model->drafter;
-	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !in_flight_may_forward(small))
+	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !model_is_here(small) ||
+	    !in_flight_may_forward(small))
 		return false;
 	uint64_t n = (uint64_t)eng_seq_n_tokens(s) + most, page_tokens = (uint64_t)kv_page_tokens(small->draft_pool);
 	return n <= small->n_ctx && n <= (uint64_t)kv_pool_n_pages(small->draft_pool) * page_tokens;

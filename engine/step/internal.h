@@ -17,6 +17,7 @@
 #include "engine/step/prompt_memo.h"
 #include "engine/step/seq.h"
 #include "engine/model/weight_cache.h"
+#include "engine/sched/keep_alive.h"
 #include "engine/sched/residency.h"
 
 /* A model of the configuration. The loader fills it and mails it to the step thread. From then on `model` and its
@@ -61,7 +62,7 @@ struct eng_model {
 
 	/* Models on demand (engine/step/model_residency.h). */
 	bool on_demand;
-	uint64_t keep_ns;              /* without work for so long its weights go; UINT64_MAX: they stay */
+	struct keep_alive keep;        /* until when its weights stay without work; under the engine's info_lock */
 	uint64_t weights_bytes;        /* that leave memory and come back; the loader's, then constant */
 	atomic_int residence;          /* enum residency_state; written by the step thread once it is READY */
 	struct step_mail weights_mail; /* a job is done, with this result */

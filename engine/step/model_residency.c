@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/step/model_residency.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/step/step.h"
@@ -27,6 +29,40 @@ double model_residency_ns(const struct eng_model *m)
 
 static bool is_ready(const struct eng_model *m) { return atomic_load(&m->state) == PROTO_MODEL_READY; }
 
+/* ---- the pair ---- */
+
+/* The other one, if it is on demand and READY. */
+static const struct eng_model *partner_of(const struct eng_model *m)
+{
+	for (int i = 0; i < m->e->n_models; i++) {
+		const struct eng_model *other = &m->e->models[i];
+		if (other != m && other->role != PROTO_ROLE_NONE && is_ready(other) && other->on_demand)
+			return other;
+	}
+	return NULL;
+}
+
+bool model_residency_fits(const struct eng_model *m, char *line, size_t size)
+{
+	uint64_t bound = m->e->residency.cfg.bound;
+	const struct eng_model *other = m->on_demand && m->role != PROTO_ROLE_NONE ? partner_of(m) : NULL;
+	unsigned long long mine = m->weights_bytes >> 20, room = bound >> 20;
+	if (!m->on_demand || m->weights_bytes + (other != NULL ? other->weights_bytes : 0) <= bound)
+		return true;
+	if (m->weights_bytes > bound)
+		snprintf(line, size, "its weights of %llu MiB do not fit into the %llu MiB for models on demand", mine,
+			 room);
+	else
+		snprintf(line, size,
+			 "its weights of %llu MiB and the %llu MiB of %s do not fit together into the %llu MiB for "
+			 "models on demand, which the models of a cascade must: raise engine.on_demand.memory, or "
+			 "remove a role",
+			 mine, (unsigned long long)(other->weights_bytes >> 20), other->name, room);
+	return false;
+}
+
+/* ---- work ---- */
+
 /* Has work that could get on, or waits only for its pace. */
 static bool works(const struct eng_seq *s)
 {
@@ -47,11 +83,12 @@ static void look_at_model(const struct eng_model *m, struct residency_model *out
 	*out = (struct residency_model){.on_demand = m->on_demand,
 					.state = (enum residency_state)atomic_load(&m->residence),
 					.bytes = m->weights_bytes,
-					.keep_ns = m->keep_ns,
+					.expires_ns = keep_alive_end(&m->keep),
 					.here_ns = m->here_ns,
 					.used_ns = m->used_ns,
 					.retry_ns = m->retry_ns,
-					.busy = m->n_in_flight > 0};
+					.busy = m->n_in_flight > 0,
+					.paired = m->role != PROTO_ROLE_NONE};
 }
 
 static void add_wish(const struct engine *e, struct residency_model *m, const struct eng_seq *s, uint64_t now)
@@ -65,22 +102,42 @@ static void add_wish(const struct engine *e, struct residency_model *m, const st
 	m->since_ns = since;
 }
 
+/* The drafter of s is in use, too. */
+static void note_drafter(const struct eng_seq *s, uint64_t now)
+{
+	struct eng_model *drafter = s->model->drafter;
+	if (drafter == NULL || s->spec.small_pages == 0)
+		return;
+	drafter->used_ns = now;
+	keep_alive_use(&drafter->keep, s->tenant_digest, now);
+}
+
 static unsigned look(struct step *st, struct residency_model *models, uint64_t now)
 {
 	struct engine *e = st->e;
 	unsigned n_waiting = 0;
+	pthread_mutex_lock(&e->info_lock);
 	for (int i = 0; i < e->n_models; i++)
 		look_at_model(&e->models[i], &models[i]);
 	list_each(it, &st->all) {
 		const struct eng_seq *s = list_entry(it, struct eng_seq, in_all);
-		if (!works(s) || !models[s->model->index].on_demand)
+		if (s->model == NULL)
+			continue;
+		if (works(s))
+			note_drafter(s, now);
+		if (!models[s->model->index].on_demand)
 			continue;
 		struct residency_model *m = &models[s->model->index];
+		m->begun = m->begun || s->sched.started_index != 0;
+		if (!works(s))
+			continue;
 		m->busy = m->busy || m->state == RESIDENCY_HERE || s->sched.started_index != 0;
 		n_waiting += !model_is_here(s->model);
+		keep_alive_use(&s->model->keep, s->tenant_digest, now);
 		if (m->state == RESIDENCY_ABSENT)
 			add_wish(e, m, s, now);
 	}
+	pthread_mutex_unlock(&e->info_lock);
 	for (int i = 0; i < e->n_models; i++)
 		if (models[i].busy && model_is_here(&e->models[i]))
 			e->models[i].used_ns = models[i].used_ns = now;
@@ -144,6 +201,16 @@ static void end_late(struct step *st, uint64_t now)
 		    "The model is not in memory, and those that are there are in use: it did not come in time.");
 }
 
+void model_residency_used(const struct eng_seq *s, uint64_t now_ns)
+{
+	if (s->model == NULL || !s->model->on_demand)
+		return;
+	pthread_mutex_lock(&s->model->e->info_lock);
+	keep_alive_use(&s->model->keep, s->tenant_digest, now_ns);
+	pthread_mutex_unlock(&s->model->e->info_lock);
+	s->model->used_ns = now_ns;
+}
+
 void model_residency_tick(struct step *st, uint64_t now_ns)
 {
 	struct engine *e = st->e;
@@ -183,6 +250,9 @@ void model_residency_done(struct step *st, struct eng_model *m)
 	if (atomic_load(&m->residence) == RESIDENCY_GOING) {
 		atomic_fetch_add(&e->model_drops, 1);
 		log_info("model %s: its weights have left memory", m->name);
+		pthread_mutex_lock(&e->info_lock);
+		keep_alive_clear(&m->keep);
+		pthread_mutex_unlock(&e->info_lock);
 		set_residence(m, RESIDENCY_ABSENT);
 		return;
 	}

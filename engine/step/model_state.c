@@ -17,6 +17,13 @@ static uint8_t residence_of(const struct eng_model *m)
 	}
 }
 
+/* Of what comes: an absent model has nothing of it yet. */
+static uint8_t percent_of(const struct eng_model *m)
+{
+	bool absent = atomic_load(&m->state) == PROTO_MODEL_READY && residence_of(m) == PROTO_RESIDENCE_ABSENT;
+	return absent ? 0 : (uint8_t)atomic_load(&m->percent);
+}
+
 void engine_model_info(struct engine *e, int index, struct proto_model *out)
 {
 	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
@@ -27,7 +34,7 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .state = (uint8_t)atomic_load(&m->state),
 				    .role = (uint8_t)m->role,
 				    .residence = residence_of(m),
-				    .percent = (uint8_t)atomic_load(&m->percent),
+				    .percent = percent_of(m),
 				    .n_ctx = m->shown.n_ctx,
 				    .n_vocab = m->shown.n_vocab,
 				    .n_embd = m->shown.n_embd,

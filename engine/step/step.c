@@ -96,6 +96,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		s = s->choices->lead; /* the whole request ends */
 		n_made = s->choices->n_completion;
 	}
+	if (finish == PROTO_FINISH_STOP || finish == PROTO_FINISH_LENGTH)
+		model_residency_used(s, now);
 	free_resources(st, s, now);
 	if (s->choices != NULL)
 		choices_drop(st, s);
@@ -248,11 +250,8 @@ static bool grow_rows(struct step *st, size_t max_rows)
 static void on_model(struct step *st, struct eng_model *m)
 {
 	const char *failure = NULL;
-	char line[128];
-	if (m->loaded && m->on_demand && m->weights_bytes > st->e->residency.cfg.bound) {
-		snprintf(line, sizeof line, "its weights of %llu MiB do not fit into the %llu MiB for models on demand",
-			 (unsigned long long)(m->weights_bytes >> 20),
-			 (unsigned long long)(st->e->residency.cfg.bound >> 20));
+	char line[PROTO_MAX_MESSAGE];
+	if (m->loaded && !model_residency_fits(m, line, sizeof line)) {
 		failure = line;
 	} else if (!m->loaded) {
 		kv_rebalance_leave(m);

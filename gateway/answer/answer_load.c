@@ -151,12 +151,31 @@ static void look(const struct answer *a, uint64_t now, uint32_t *position, uint6
 	}
 }
 
-/* Its model's weights are not in memory. */
-static bool is_loading(const struct answer *a)
+static bool is_absent(const struct engine_link *link, int model)
+{
+	return model >= 0 && model < engine_link_n_models(link) &&
+	       engine_link_model(link, model)->residence != PROTO_RESIDENCE_HERE;
+}
+
+/* The model that it waits for and whose weights are not in memory; -1: none. Runs of the cascade may differ. */
+static int loading_model(const struct answer *a)
 {
 	const struct engine_link *link = a->app->link;
-	return a->load.model >= 0 && a->load.model < engine_link_n_models(link) &&
-	       engine_link_model(link, a->load.model)->residence != PROTO_RESIDENCE_HERE;
+	for (int i = 0; a->automatic && i < a->n_runs; i++) {
+		int model = a->runs[i].cascade != NULL ? cascade_run_awaits(a->runs[i].cascade) : -1;
+		if (a->runs[i].gen != NULL && is_absent(link, model))
+			return model;
+	}
+	return !a->automatic && is_absent(link, a->load.model) ? a->load.model : -1;
+}
+
+/* A run of the cascade that begins at once may come to wait for a second model. */
+static bool may_load_later(const struct answer *a)
+{
+	for (int i = 0; a->automatic && i < a->n_runs; i++)
+		if (a->runs[i].cascade != NULL && is_absent(a->app->link, cascade_run_second(a->runs[i].cascade)))
+			return true;
+	return false;
 }
 
 /* ---- degrading ---- */
@@ -489,7 +508,7 @@ bool answer_load_enter(struct answer *a)
 	look(a, now, &position, &ms);
 	l->wait->since_ns = now;
 	l->wait->predicted_ns = ms * NS_PER_MS;
-	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms) || is_loading(a)) {
+	if ((position > 0 && ms >= SHORT_MS) || (q->tell_ms > 0 && ms > q->tell_ms) || loading_model(a) >= 0) {
 		int rc = admission_queue_enter(a->app->waiting, q->most > 0 ? (size_t)q->most : SIZE_MAX, guest_of(a),
 					       a->app->t, on_displaced, a, &l->wait->place);
 		if (rc == SL_ELIMIT)
@@ -498,8 +517,9 @@ bool answer_load_enter(struct answer *a)
 			answer_refuse(a, &answer_no_memory, answer_no_memory_text);
 		if (rc != 0)
 			return false;
-		l->held = a->out.stream && !a->out.background && q->tell_ms > 0;
 	}
+	if (l->wait->place != NULL || may_load_later(a))
+		l->held = a->out.stream && !a->out.background && q->tell_ms > 0;
 	uint64_t next = next_ms(a, 0);
 	if (next != UINT64_MAX)
 		restart(a, next);
@@ -513,9 +533,10 @@ static void report_position(struct answer *a, uint64_t now)
 	look(a, now, &position, &ms);
 	char text[112];
 	int n = snprintf(text, sizeof text, ": queue position=%u wait_ms=%llu\n", position, (unsigned long long)ms);
-	if (is_loading(a))
+	int model = loading_model(a);
+	if (model >= 0)
 		snprintf(text + n, sizeof text - (size_t)n, ": loading %u %%\n",
-			 engine_link_model(a->app->link, a->load.model)->percent);
+			 engine_link_model(a->app->link, model)->percent);
 	if (a->out.log != NULL) {
 		replay_note(a->out.log, text);
 	} else if (a->x != NULL && a->out.carry.len == 0 && buf_append_str(&a->out.carry, text) == 0) {
@@ -535,7 +556,7 @@ static void too_long(struct answer *a)
 	}
 	look(a, clock_now_ns(), &position, &ms);
 	refuse(a, REFUSED_WAITED, ms, ms,
-	       is_loading(a)
+	       loading_model(a) >= 0
 		   ? "The model is not in memory yet, and those that are there are in use: it did not come in time."
 		   : "The server is busy: the first token did not come in time.");
 }

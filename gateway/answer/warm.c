@@ -335,6 +335,12 @@ static int make_messages(const struct prefix_entry *e, json_t *record, struct sl
 	return rc;
 }
 
+/* Nothing is read into memory for it: a model on demand that is absent is left alone. */
+static bool is_here(const struct warm *w, int model)
+{
+	return model >= 0 && engine_link_model(w->app->link, model)->residence == PROTO_RESIDENCE_HERE;
+}
+
 static void on_record(struct cache_op *op, const struct cache_result *r)
 {
 	struct warm *w = of_op(op);
@@ -343,7 +349,7 @@ static void on_record(struct cache_op *op, const struct cache_result *r)
 	int model = engine_link_find_model(w->app->link, e->model);
 	struct sl_buf messages;
 	buf_init(&messages, REQUEST_MAX_PROMPT);
-	if (record != NULL && model >= 0 && make_messages(e, record, &messages) == 0)
+	if (record != NULL && is_here(w, model) && make_messages(e, record, &messages) == 0)
 		submit(w, model, &messages);
 	else
 		go_on(w);

@@ -21,13 +21,30 @@ enum { MAX_REPLY = 4 << 20 };
 
 /* ---- chat and generate ---- */
 
-/* keep_alive loads, displaces and pins nothing: engine.models has the bounds. */
+/* keep_alive loads, displaces and pins nothing: it only says when an unused model on demand goes, within the tier's
+ * bound. Index: as answer_choose_model has it. */
+static void ask_to_keep(struct exchange *x, int index, int64_t ms)
+{
+	uint64_t most = x->key->tier->keep_alive_ms;
+	struct proto_keep k = {.tenant = x->key->tenant};
+	struct cascade_models pair = {.small = index, .large = -1};
+	if (ms == OLLAMA_KEEP_UNSAID || most == 0)
+		return;
+	k.keep_ms = (uint32_t)((uint64_t)ms < most ? (uint64_t)ms : most);
+	if (index == ANSWER_AUTO)
+		(void)answer_auto_find(x->app, x->snapshot, x->key->tier, &pair);
+	const int of[] = {pair.small, pair.large};
+	for (int i = 0; i < 2; i++) {
+		k.model = (uint16_t)of[i];
+		if (of[i] >= 0)
+			engine_link_keep(x->app->link, &k);
+	}
+}
+
 static void reply_loaded(struct exchange *x, const struct ollama_request *r, bool is_chat)
 {
 	char at[DIALECT_TIME_BYTES];
 	struct sl_buf out;
-	if (answer_choose_model(x, r->chat.c.model) < 0)
-		return;
 	buf_init(&out, MAX_REPLY);
 	dialect_time(clock_unix_s(), 0, at);
 	int rc = buf_append_str(&out, "{\"model\":");
@@ -36,7 +53,7 @@ static void reply_loaded(struct exchange *x, const struct ollama_request *r, boo
 	if (rc == 0)
 		rc = buf_printf(&out, ",\"created_at\":\"%s\",%s,\"done\":true,\"done_reason\":\"%s\"}", at,
 				is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":\"\"}" : "\"response\":\"\"",
-				r->unloads ? "unload" : "load");
+				r->keep_ms == 0 ? "unload" : "load");
 	api_report(x, &r->chat.c);
 	exchange_reply_text(x, &out, rc);
 }
@@ -45,6 +62,10 @@ static void answer(struct exchange *x, struct ollama_request *r, const struct an
 {
 	char name[PROTO_MAX_NAME + 1];
 	r->chat.c.model = ollama_model_name(x->app->link, r->chat.c.model, name);
+	int index = answer_choose_model(x, r->chat.c.model);
+	if (index < 0)
+		return;
+	ask_to_keep(x, index, r->keep_ms);
 	if (r->loads) {
 		reply_loaded(x, r, format == &answer_ollama_chat);
 		return;

@@ -64,6 +64,10 @@ void cascade_run_unref(struct cascade_run *r);
 
 /* The model that answers first: for predictions and limits. */
 int cascade_run_model(const struct cascade_run *r);
+/* The model whose tokens come next, as far as is known: the large one once it is to take over. */
+int cascade_run_awaits(const struct cascade_run *r);
+/* The large model, if the plan has it take over an answer that the small one begins; -1: it does not. */
+int cascade_run_second(const struct cascade_run *r);
 /* Is it degraded to the small model by load, and has its request asked for a notice? */
 bool cascade_run_tells_degraded(const struct cascade_run *r);
 

@@ -193,4 +193,16 @@ int cascade_run_model(const struct cascade_run *r)
 	return r->casc.plan == CASC_PLAN_LARGE || r->small.model < 0 ? r->large.model : r->small.model;
 }
 
+int cascade_run_awaits(const struct cascade_run *r)
+{
+	bool large = r->casc.phase == CASC_SWITCH || r->casc.phase == CASC_TAKEN;
+	return large ? r->large.model : cascade_run_model(r);
+}
+
+int cascade_run_second(const struct cascade_run *r)
+{
+	bool both = r->casc.plan == CASC_PLAN_CHECK || r->casc.plan == CASC_PLAN_RACE;
+	return both ? r->large.model : -1;
+}
+
 bool cascade_run_tells_degraded(const struct cascade_run *r) { return r->tells_degraded; }

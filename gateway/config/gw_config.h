@@ -53,6 +53,7 @@ struct gw_tier_config {
 	char *degrade_model;                 /* "": the requested model */
 	int64_t degrade_max_tokens;          /* 0: as requested */
 	int64_t load_prompt, load_output;    /* tokens, under load; 0: unchanged */
+	uint64_t keep_alive_ms;              /* the longest that a request may ask for; 0: it has no effect */
 };
 
 struct gw_key_config {

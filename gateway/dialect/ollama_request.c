@@ -11,21 +11,6 @@
 
 /* ---- chat and generate ---- */
 
-/* "0", 0, "0s": the model may be unloaded at once. */
-static bool is_over_at_once(const json_t *keep_alive)
-{
-	const char *s = json_string_value(keep_alive);
-	if (s == NULL)
-		return json_is_number(keep_alive) && json_number_value(keep_alive) == 0.0;
-	return s[0] == '0' && strspn(s, "0.smh") == strlen(s);
-}
-
-static void set_loads(struct ollama_request *r)
-{
-	r->loads = true;
-	r->unloads = is_over_at_once(request_get(r->chat.body.root, "keep_alive"));
-}
-
 static int end_prompt(struct chat_request *r, int rc, const char *param, struct request_error *e)
 {
 	if (rc == 0)
@@ -41,7 +26,7 @@ static int put_messages(const struct request_values *values, struct ollama_reque
 	const json_t *messages = values->at[VALUE_MESSAGES];
 	struct chat_request *c = &r->chat;
 	if (json_array_size(messages) == 0) {
-		set_loads(r);
+		r->loads = true;
 		return 0;
 	}
 	int rc = buf_append_str(&c->prompt, "{");
@@ -71,7 +56,7 @@ static int put_prompt(const struct request_values *values, struct ollama_request
 		return rc;
 	r->raw = json_is_true(request_get(c->body.root, "raw"));
 	if (json_string_length(prompt) == 0) {
-		set_loads(r);
+		r->loads = true;
 		return 0;
 	}
 	if (r->raw) {
@@ -95,7 +80,8 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 	if ((rc = request_parse_doc(bytes, n, l, &c->body, e)) != 0 ||
 	    (rc = request_common_read_shape(c->body.root, (struct proto_str){bytes, n}, shape, &values, &c->c, e)) !=
 		0 ||
-	    (rc = chat_request_logprobs(&values, c, e)) != 0)
+	    (rc = chat_request_logprobs(&values, c, e)) != 0 ||
+	    (rc = ollama_keep_read(request_get(c->body.root, "keep_alive"), &r->keep_ms, e)) != 0)
 		return rc;
 	c->c.stream = !json_is_false(values.at[VALUE_STREAM]);
 	return shape == &ollama_chat_shape ? put_messages(&values, r, l, e) : put_prompt(&values, r, l, e);

@@ -9,11 +9,13 @@
 #include "gateway/dialect/turns.h"
 #include "gateway/request/chat_request.h"
 
+enum { OLLAMA_KEEP_UNSAID = -1, OLLAMA_KEEP_EVER = INT32_MAX };
+
 struct ollama_request {
 	struct chat_request chat; /* raw: c.submit.prompt is the text itself */
 	bool raw;                 /* the prompt goes to the model without its template */
 	bool loads;               /* it has no prompt and only asks to load the model */
-	bool unloads;             /* likewise, with a keep_alive of 0 */
+	int64_t keep_ms;          /* keep_alive, or OLLAMA_KEEP_… */
 };
 
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose; here and below. */
@@ -30,6 +32,11 @@ struct ollama_name {
 
 int ollama_name_parse(const void *bytes, size_t n, const struct request_limits *l, struct ollama_name *out,
 		      struct request_error *e);
+
+/* ---- ollama_keep.c ---- */
+
+/* keep_alive in milliseconds; v NULL: it was not given. 0, or SL_EINVAL with *e filled. */
+int ollama_keep_read(const json_t *v, int64_t *out, struct request_error *e);
 
 /* ---- ollama_table.c ---- */
 

@@ -15,7 +15,7 @@ static const struct request_field rows[] = {
     REFUSED(GENERATE, "context", TYPE_ARR, harmless_empty, "Send the whole conversation to POST /api/chat."),
     HONOURED(BOTH, "format", TYPE_STR | TYPE_OBJ, INTO(FORMAT)),
     REFUSED(GENERATE, "images", TYPE_ARR, harmless_empty, no_images),
-    IGNORED(BOTH, "keep_alive", TYPE_NUM | TYPE_STR),
+    HONOURED(BOTH, "keep_alive", TYPE_NUM | TYPE_STR),
     HONOURED(BOTH, "logprobs", TYPE_BOOL, INTO(LOGPROBS)),
     HONOURED(CHAT, "messages", TYPE_ARR, INTO(MESSAGES)),
     HONOURED(BOTH, "model", TYPE_STR),

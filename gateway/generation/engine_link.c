@@ -492,6 +492,15 @@ void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
 	flush_soon(l);
 }
 
+void engine_link_keep(struct engine_link *l, const struct proto_keep *k)
+{
+	if (l->state != LINK_UP)
+		return;
+	/* One that can't be written is lost: the configured time applies. */
+	(void)proto_put_keep(&l->out, k);
+	flush_soon(l);
+}
+
 static void cancel(struct engine_link *l, uint64_t id)
 {
 	if (l->state != LINK_UP)

@@ -24,6 +24,7 @@ import { chatOfKey, LIMITS, mergeMessages, newId, newTurn, Store } from './store
 import { browserStorage, nameOf, tab } from './tab.js';
 import { Thread } from './thread.js';
 import { UsageLine } from './usage.js';
+import { errorTitle } from './views.js';
 
 const ADOPT_MS = 20; // a turn of another tab is several records
 const ANNOUNCE_CHARS = 1200;
@@ -119,7 +120,7 @@ const settings = new Settings(el, store, keys, loading, {
     else if (error.kind === 'network') notice(`${t('eNetwork')}. ${t('eNetworkText')}`);
     else if (error.status === 401) notice(''); // the dialog says it
     else if (error.status === 429) notice(`${t('e429')}. ${error.retryAt ? t('e429wait', { n: formatWait(error.retryAt - Date.now()) }) : ''}`);
-    else notice(error.message || t('e5xx'));
+    else notice([errorTitle(error, keys.current() !== null), error.message].filter(Boolean).join('. '));
   },
 });
 
@@ -272,8 +273,10 @@ function removeChat(id) {
 function save(which, changed) {
   which.updated = Date.now();
   if (which.messages.length > LIMITS.messages) store.takeOut(which.id, which.messages.splice(0, which.messages.length - LIMITS.messages));
-  const kept = store.save(which, changed);
+  const before = store.evicted;
+  const kept = store.save(which, changed) && !store.forgets;
   if (!kept && which === chat) notice(t('notSaved'));
+  else if (store.evicted > before) notice(t('evicted', { n: store.evicted - before }));
 }
 
 /** Merges what another tab wrote into a conversation that this tab shows or reads an answer of. */

@@ -61,6 +61,11 @@ export class Composer {
       event.preventDefault();
       el.form.classList.add('over');
     });
+    document.addEventListener('dragover', (event) => { // elsewhere the browser would leave the page for the file
+      if (!dropped(event) || event.defaultPrevented) return;
+      event.preventDefault();
+      event.dataTransfer.dropEffect = 'none';
+    });
     el.main.addEventListener('dragleave', (event) => { if (!el.main.contains(event.relatedTarget)) el.form.classList.remove('over'); });
     el.main.addEventListener('drop', (event) => {
       if (!dropped(event)) return;
@@ -113,18 +118,21 @@ export class Composer {
 
   async #add(list) {
     const id = this.#id;
-    const files = [...this.files];
-    for (const file of list) {
-      const name = file.name.slice(-LIMITS.fileNameChars) || t('file');
-      const chars = files.reduce((sum, f) => sum + f.text.length, 0);
+    const given = await Promise.all(list.slice(0, LIMITS.files + 1).map(async (file) => {
+      const isLarge = file.size > FILE_BYTES;
+      const bytes = isLarge ? null : await file.arrayBuffer().catch(() => null);
+      return { name: file.name.slice(-LIMITS.fileNameChars) || t('file'), isLarge, text: bytes === null ? null : textOfBytes(bytes) };
+    }));
+    const files = [...this.#files.get(id) ?? []]; // as they are now: others were added or removed while these were read
+    let chars = files.reduce((sum, f) => sum + f.text.length, 0);
+    for (const { name, isLarge, text } of given) {
       if (files.length >= LIMITS.files) this.#actions.onNotice(t('fileMany', { n: LIMITS.files }));
-      else if (file.size > FILE_BYTES) this.#actions.onNotice(t('fileLarge', { name, n: FILE_BYTES / 1024 }));
+      else if (isLarge) this.#actions.onNotice(t('fileLarge', { name, n: FILE_BYTES / 1024 }));
+      else if (text === null) this.#actions.onNotice(t('fileNoText', { name }));
+      else if (chars + text.length > LIMITS.fileChars) this.#actions.onNotice(t('fileLarge', { name, n: formatNumber(LIMITS.fileChars / 1024) }));
       else {
-        const bytes = await file.arrayBuffer().catch(() => null);
-        const text = bytes === null ? null : textOfBytes(bytes);
-        if (text === null) this.#actions.onNotice(t('fileNoText', { name }));
-        else if (chars + text.length > LIMITS.fileChars) this.#actions.onNotice(t('fileLarge', { name, n: formatNumber(LIMITS.fileChars / 1024) }));
-        else files.push({ name, text });
+        files.push({ name, text });
+        chars += text.length;
       }
     }
     this.#files.set(id, files);

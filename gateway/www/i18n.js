@@ -192,6 +192,7 @@ export const words = {
     'This browser’s storage is full or off: this conversation lasts until the page is closed.',
     '브라우저 저장 공간이 가득 찼거나 꺼져 있어, 이 대화는 페이지를 닫으면 사라집니다.',
   ],
+  evicted: ['Older chats were removed from this browser to make room: {n}. Export what you want to keep.', '공간을 확보하려고 이 브라우저에서 오래된 대화 {n}개를 지웠습니다. 보관할 대화는 내보내세요.'],
   liveStarted: ['Sluice is answering.', 'Sluice가 답변하는 중입니다.'],
   liveDone: ['Answer: {text}', '답변: {text}'],
   liveStopped: ['Stopped.', '중지했습니다.'],

@@ -7,6 +7,7 @@ import { MathFinder } from './math_find.js';
 
 const MAX_HEIGHT = 12; // of nesting
 const MAX_URL = 2000;
+const MAX_TARGET = 2 * MAX_URL + 500; // of a link: address, title, and what stands around them
 
 /** The end of the run of src[i] that begins at i. */
 export function runEnd(src, i) {
@@ -171,13 +172,44 @@ function delimiter(src, i, end) {
     open = punctBefore;
     close = punctAfter;
   }
-  return { t: 'delim', ch, n: end - i, size: end - i, open, close };
+  return { t: 'delim', ch, n: end - i, size: end - i, at: i, open, close };
 }
 
-/** Parses the text inside a block. */
-export function inline(src) {
+/**
+ * Which places of a text later text cannot reach across. `open`: the first mark that may still find its end; `ranges`: [from, to)
+ * of what belongs together.
+ */
+export class Reach {
+  open = Infinity;
+  ranges = [];
+  #length;
+
+  constructor(length) { this.#length = length; }
+
+  from(at) { this.open = Math.min(this.open, at); }
+
+  /** A mark at the end may still become another one. */
+  over(from, to) {
+    if (to === this.#length) this.from(from);
+    else this.ranges.push([from, to]);
+  }
+
+  /** The last of `places` (rising) before which nothing changes any more; -1 for none. */
+  lastOf(places) {
+    let k = places.length - 1;
+    while (k >= 0 && places[k] > this.open) k--;
+    for (const [from, to] of this.ranges.sort((a, b) => b[0] - a[0])) { // they nest or lie apart
+      if (k >= 0 && places[k] < to) while (k >= 0 && places[k] > from) k--;
+    }
+    return k;
+  }
+}
+
+/** Parses the text inside a block. reach: a Reach to fill, for a text that grows. */
+export function inline(src, reach = null) {
   const out = [];
   const brackets = []; // places of '[' in out
+  const bracketsAt = []; // and in src
   let runs = null;
   const formulas = new MathFinder(src);
   let lastLink = -1; // its place in out
@@ -195,6 +227,7 @@ export function inline(src) {
     const formula = c === '$' || c === '\\' ? formulas.at(i) : null;
     if (formula) {
       const { end, ...node } = formula;
+      reach?.over(i, end);
       put({ t: 'math', ...node }, end);
     } else if (c === '$') {
       i += src[i + 1] === '$' ? 2 : 1;
@@ -209,8 +242,13 @@ export function inline(src) {
       const run = runs.get(end - i);
       // A backslash may have eaten the first backtick of a run, so a run of this length need not exist.
       if (run) while (run.next < run.at.length && run.at[run.next] < end) run.next++;
-      if (!run || run.next >= run.at.length) { i = end; continue; }
+      if (!run || run.next >= run.at.length) {
+        reach?.from(i);
+        i = end;
+        continue;
+      }
       const close = run.at[run.next];
+      reach?.over(i, close + (end - i));
       let v = src.slice(end, close).replaceAll('\n', ' ');
       if (v.length > 2 && v[0] === ' ' && v[v.length - 1] === ' ' && v.trim() !== '') v = v.slice(1, -1);
       put({ t: 'code', v }, close + (end - i));
@@ -223,26 +261,30 @@ export function inline(src) {
       put({ t: 'note', v: note.v }, note.end);
     } else if (c === '[' || (c === '!' && src[i + 1] === '[')) {
       const end = c === '!' ? i + 2 : i + 1;
+      bracketsAt.push(i);
       put({ t: 'text', v: src.slice(i, end) }, end);
       brackets.push(out.length - 1);
     } else if (c === ']') {
       const at = brackets.pop();
+      const open = bracketsAt.pop();
       const target = at !== undefined && src[i + 1] === '(' ? destinationAt(src, i + 1) : null;
       const href = target ? safeUrl(target.href) : null;
       const isNested = at <= lastLink && out[at].v === '!['; // a link within an image's words stays the link
+      if (reach && at !== undefined && target === null && '('.includes(src[i + 1] ?? '') && src.length - i < MAX_TARGET) reach.from(open);
       if (href === null || isNested) { i++; continue; }
+      reach?.over(open, target.end);
       flush(i);
       let children = resolve(out.splice(at + 1)).map(withoutLinks).flat();
       const image = out.pop().v === '![';
       if (children.length === 0) children = [{ t: 'text', v: image ? href : target.href }];
       out.push({ t: 'link', href, c: children, h: heightOf(children) + 1 });
       lastLink = out.length - 1;
-      if (!image) brackets.length = 0; // no link may hold another; an image's address within one is left out
+      if (!image) brackets.length = bracketsAt.length = 0; // no link may hold another; an image's address within one is left out
       i = from = target.end;
     } else if (c === '<') {
       const br = /^<br ?\/?>/i.exec(src.slice(i, i + 6));
       const end = angleEnd(src, i);
-      const inner = src.slice(i + 1, end);
+      const inner = end > 0 ? src.slice(i + 1, end) : '';
       const mail = end < 0 ? mailAt(src, i) : null;
       const href = end > 0 ? safeUrl(inner) : null;
       if (href) put({ t: 'link', href, c: [{ t: 'text', v: inner }], h: 1 }, end + 1);
@@ -268,7 +310,9 @@ export function inline(src) {
     }
   }
   flush(src.length);
-  return resolve(out);
+  if (reach && bracketsAt.length > 0) reach.from(bracketsAt[0]);
+  reach?.from(formulas.open);
+  return resolve(out, reach);
 }
 
 const heightOf = (nodes) => nodes.reduce((height, n) => Math.max(height, n.h ?? 0), 0);
@@ -282,7 +326,7 @@ function withoutLinks(node) {
 const kindOf = (d) => '*_~'.indexOf(d.ch) * 6 + (d.open ? 3 : 0) + (d.size % 3);
 
 /** Pairs the emphasis runs in a list of nodes and joins neighbouring texts; takes the list. */
-function resolve(nodes) {
+function resolve(nodes, reach = null) {
   const out = [];
   const stack = []; // places in out of runs that may open
   const bottom = new Array(18).fill(0); // per kind of closer: below this height of the stack nothing fits
@@ -315,6 +359,7 @@ function resolve(nodes) {
       const used = node.ch === '~' || (opener.n >= 2 && node.n >= 2) ? 2 : 1;
       opener.n -= used;
       node.n -= used;
+      reach?.over(opener.at, node.at + node.size);
       stack.length = opener.n > 0 ? s + 1 : s;
       for (let k = 0; k < bottom.length; k++) if (bottom[k] > stack.length) bottom[k] = stack.length;
       if (opener.n === 0) out.pop();
@@ -325,6 +370,7 @@ function resolve(nodes) {
       out.push(node);
     }
   }
+  for (const at of stack) reach?.from(out[at].at);
   return join(out);
 }
 

@@ -12,19 +12,20 @@
 // and parse again from the next. For that the grammar leaves out what reaches further back or ahead than one line: link
 // references, setext headings (`---` is always a rule), indented code.
 
-import { inline, runEnd } from './inline.js';
+import { inline, Reach, runEnd } from './inline.js';
 import { opensDisplay } from './math_find.js';
 
 export { inline, safeUrl } from './inline.js';
 
 const MAX_DEPTH = 10; // of containers
 const MAX_COLUMNS = 40;
+const LONG_LINE = 400;
+const LETTER = /\p{L}/u;
 
-/** Parses a whole text. */
-export function parse(source) {
+/** The lines of a text without carriage returns, tabs as spaces, and where each begins. */
+function linesOf(text) {
   const lines = [];
   const starts = [];
-  const text = source.includes('\r') ? source.replace(/\r\n?/g, '\n') : source;
   for (let at = 0; at <= text.length;) {
     let end = text.indexOf('\n', at);
     if (end < 0) end = text.length;
@@ -32,7 +33,13 @@ export function parse(source) {
     starts.push(at);
     at = end + 1;
   }
-  return blocks(lines, 0, starts);
+  return { lines, starts };
+}
+
+/** Parses a whole text. */
+export function parse(source) {
+  const { lines, starts } = linesOf(source.includes('\r') ? source.replace(/\r\n?/g, '\n') : source);
+  return blocks(lines, 0, { starts });
 }
 
 /**
@@ -45,6 +52,73 @@ export function settled(source, tree) {
     if (line >= 0 && source.includes('\n', line + 1)) return k;
   }
   return 0;
+}
+
+/**
+ * Parses the beginning of a text that grows, without carriage returns: {tree, done, at, resume, kept, more}. The first `done`
+ * blocks never change. Nor does what the next one has before the offset `at`, its `kept`: the number of items or rows, the
+ * text of code, {c, rest} of a paragraph, both as nodes; null for nothing. The rest of the text, from `at` on, is parsed with
+ * `resume`: the first block then has only what follows `kept`, but the `v` of code is whole and `more` is what it has there.
+ *
+ * A long line of a paragraph is cut between words (not without `midLine`). It may still become the head of a table: null then,
+ * and the block has to be parsed from its beginning.
+ */
+export function parseOpen(source, resume = null, midLine = true) {
+  const { lines, starts } = linesOf(source);
+  if (resume?.midLine && lines[0].includes('|')) return null;
+  const notes = new Map();
+  const tree = blocks(lines, 0, { starts, resume, notes });
+  let done = settled(source, tree);
+  const isComplete = (line) => line < lines.length - 1;
+  if (tree[done]?.closed && isComplete(notes.get(tree[done]).end - 1)) done++;
+  const open = tree[done];
+  const at = open?.at ?? (done === 0 ? 0 : starts[notes.get(tree[done - 1]).end]);
+  const note = notes.get(open);
+  const inLine = note?.src !== undefined && midLine ? midLineCut(note, { lines, starts, source, resume }) : null;
+  const cut = inLine ?? (note ? cutOf(open, note, isComplete) : null);
+  if (cut === null) return { tree, done, at, resume: done === 0 ? resume : null, kept: null, more: note?.more };
+  return { tree, done, at: cut.at ?? starts[cut.line], resume: cut.resume, kept: cut.kept, more: note.more };
+}
+
+/** A paragraph before and after a place in it. */
+const halves = (src, at) => ({ c: inline(src.slice(0, at)), rest: inline(src.slice(at)) });
+
+/**
+ * Where the line that grows may be cut, when it is of this paragraph: a line that begins with a letter is, but for the head
+ * of a table. null where it may not.
+ */
+function midLineCut({ src, places, end, reach }, { lines, starts, source, resume }) {
+  const line = end - 1;
+  const from = places[places.length - 1] ?? 0;
+  const goesOn = line === 0 && resume?.midLine;
+  if (line !== lines.length - 1 || src.length - from < LONG_LINE || source.length - starts[line] !== lines[line].length) return null; // tabs
+  if (src.includes('|', from) || !(goesOn || LETTER.test(src[from]))) return null;
+  const words = [];
+  for (let i = src.indexOf(' ', from) + 1; i > 0 && i < src.length; i = src.indexOf(' ', i) + 1) if (LETTER.test(src[i])) words.push(i);
+  const k = reach.lastOf(words);
+  if (k < 0) return null;
+  return { at: starts[line] + indentOf(lines[line]) + words[k] - from, resume: { t: 'p', midLine: true }, kept: halves(src, words[k]) };
+}
+
+/** Where a block may be cut: {line, resume, kept}, or null. */
+function cutOf(block, note, isComplete) {
+  const { resume } = note;
+  if (block.t === 'list') {
+    let n = note.items.length - 1;
+    while (n > 0 && !isComplete(note.items[n] + 1)) n--;
+    return n < 1 ? null : { line: note.items[n], kept: n, resume: { ...resume, n: resume.n + n } };
+  }
+  let line = note.end;
+  while (line > note.from && !isComplete(line - 1)) line--;
+  if (block.t === 'table') return line > note.from ? { line, kept: line - note.from, resume } : null;
+  if (block.t === 'code') {
+    if (block.closed || line === note.from) return null;
+    const kept = (resume.lines > 0 ? '\n' : '') + note.lines.slice(0, line - note.from).join('\n');
+    return { line, kept, resume: { ...resume, v: resume.v + kept, lines: resume.lines + line - note.from } };
+  }
+  // A line belongs to a paragraph for certain once the next one is complete.
+  const k = note.reach.lastOf(note.places.slice(0, Math.max(0, line - 2 - note.from)));
+  return k < 0 ? null : { line: note.from + k + 1, resume, kept: halves(note.src, note.places[k]) };
 }
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
@@ -205,76 +279,102 @@ class LastLine {
 
 const continuesText = (lines, i) => !isBlank(lines[i]) && !startsItem(lines[i]) && !startsBlock(lines, i);
 
-function blocks(lines, depth, starts) {
+/** Reads the lines of a code block from line i on: {lines, closed, end: the line after it}. */
+function codeLines(lines, i, fence) {
+  const body = [];
+  for (; i < lines.length; i++) {
+    if (closesFence(lines[i], fence)) return { lines: body, closed: true, end: i + 1 };
+    body.push(lines[i].slice(Math.min(fence.indent, indentOf(lines[i]))));
+  }
+  if (body[body.length - 1] === '') body.pop(); // the end of the text, not an empty line
+  return { lines: body, closed: false, end: i };
+}
+
+function languageOf(info) {
+  const short = info.slice(0, 200);
+  const space = short.search(/[\s{,]/);
+  return (space < 0 ? short : short.slice(0, space)).slice(0, 24);
+}
+
+/** open: {t, fence, lang, v, lines}: the block so far. */
+function codeAt(lines, from, open) {
+  const found = codeLines(lines, from, open.fence);
+  const more = found.lines.length === 0 ? '' : (open.lines > 0 ? '\n' : '') + found.lines.join('\n');
+  return [{ t: 'code', lang: open.lang, v: open.v + more, closed: found.closed }, { ...found, from, more, resume: open }];
+}
+
+function rowsAt(lines, from, open) {
+  const rows = [];
+  let end = from;
+  for (; end < lines.length && !isBlank(lines[end]) && lines[end].includes('|'); end++) {
+    rows.push(splitRow(lines[end]).slice(0, open.head.length).map((cell) => inline(cell)));
+  }
+  return [{ t: 'table', align: open.align, head: open.head, rows }, { from, end, resume: open }];
+}
+
+/** A paragraph whose line `at` is known to be its own. notes: whether it is to be cut later. */
+function textAt(lines, at, notes) {
+  const text = [lines[at].slice(indentOf(lines[at]))];
+  let end = at + 1;
+  for (; end < lines.length && !isBlank(lines[end]) && !startsBlock(lines, end); end++) text.push(lines[end].slice(indentOf(lines[end])));
+  const src = text.join('\n').trimEnd();
+  if (!notes) return [{ t: 'p', c: inline(src) }, { end }];
+  const places = []; // where the lines after the first begin
+  for (let k = 0, n = 0; k + 1 < text.length; k++) places.push(n += text[k].length + 1);
+  const reach = new Reach(src.length);
+  return [{ t: 'p', c: inline(src, reach) }, { from: at, end, src, places, reach, resume: { t: 'p' } }];
+}
+
+/** The block that goes on in line 0. */
+function resumedAt(lines, open, notes) {
+  if (open.t === 'code') return codeAt(lines, 0, open);
+  if (open.t === 'list') return listAt(lines, 0, open, 0);
+  return open.t === 'table' ? rowsAt(lines, 0, open) : textAt(lines, 0, notes);
+}
+
+function quoteOf(lines, at, depth) {
+  const inner = [];
+  const last = new LastLine();
+  let end = at;
+  for (; end < lines.length && (quoteAt(lines[end]) || (last.isText && continuesText(lines, end))); end++) {
+    const from = indentOf(lines[end]) + 1;
+    inner.push(quoteAt(lines[end]) ? lines[end].slice(lines[end][from] === ' ' ? from + 1 : from) : lines[end]);
+    last.take(inner[inner.length - 1]);
+  }
+  return [{ t: 'quote', b: blocks(inner, depth + 1) }, { end }];
+}
+
+/** [block, note] of what begins at line i; note.end: the line after it. notes: whether the block may be cut later. */
+function blockAt(lines, i, depth, notes) {
+  const line = lines[i];
+  const fence = fenceAt(line);
+  if (fence) return codeAt(lines, i + 1, { t: 'code', fence, lang: languageOf(fence.info), v: '', lines: 0 });
+  const heading = headingAt(line);
+  if (heading) return [{ t: 'h', n: heading.n, c: inline(heading.text) }, { end: i + 1 }];
+  if (isRule(line)) return [{ t: 'hr' }, { end: i + 1 }];
+  if (depth < MAX_DEPTH && quoteAt(line)) return quoteOf(lines, i, depth);
+  const item = depth < MAX_DEPTH ? itemAt(line) : null;
+  if (item) return listAt(lines, i, { t: 'list', first: item, n: 0 }, depth);
+  const table = tableAt(lines, i);
+  if (table) return rowsAt(lines, i + 2, { t: 'table', align: table.align, head: table.head.map((cell) => inline(cell)) });
+  const closer = opensDisplay(line, indentOf(line));
+  if (!closer) return textAt(lines, i, notes);
+  const end = displayEnd(lines, i, closer);
+  return [{ t: 'p', c: inline(lines.slice(i, end).map((l) => l.slice(indentOf(l))).join('\n').trimEnd()) }, { end }];
+}
+
+/** starts: where the lines begin, to be said of each block. resume: the block that goes on. notes: a Map of what was read of each. */
+function blocks(lines, depth, { starts, resume, notes } = {}) {
   const out = [];
-  let i = 0;
-  const emit = (at, block) => {
-    if (starts) block.at = starts[at];
+  for (let i = 0; i < lines.length;) {
+    const goesOn = resume && i === 0;
+    if (!goesOn && isBlank(lines[i])) { i++; continue; }
+    const [block, note] = goesOn ? resumedAt(lines, resume, notes) : blockAt(lines, i, depth, notes);
+    if (starts) block.at = starts[i];
+    if (note.from !== undefined || note.items) notes?.set(block, note);
     out.push(block);
-  };
-  while (i < lines.length) {
-    const line = lines[i];
-    if (isBlank(line)) { i++; continue; }
-    const at = i;
-    const fence = fenceAt(line);
-    if (fence) {
-      const body = [];
-      let closed = false;
-      for (i++; i < lines.length; i++) {
-        if (closesFence(lines[i], fence)) { closed = true; i++; break; }
-        body.push(lines[i].slice(Math.min(fence.indent, indentOf(lines[i]))));
-      }
-      if (!closed && body[body.length - 1] === '') body.pop(); // the end of the text, not an empty line
-      const info = fence.info.slice(0, 200);
-      const space = info.search(/[\s{,]/);
-      const lang = (space < 0 ? info : info.slice(0, space)).slice(0, 24);
-      emit(at, { t: 'code', lang, v: body.join('\n'), closed });
-      continue;
-    }
-    const heading = headingAt(line);
-    if (heading || isRule(line)) {
-      emit(at, heading ? { t: 'h', n: heading.n, c: inline(heading.text) } : { t: 'hr' });
-      i++;
-      continue;
-    }
-    if (depth < MAX_DEPTH && quoteAt(line)) {
-      const inner = [];
-      const end = new LastLine();
-      for (; i < lines.length && (quoteAt(lines[i]) || (end.isText && continuesText(lines, i))); i++) {
-        const from = indentOf(lines[i]) + 1;
-        inner.push(quoteAt(lines[i]) ? lines[i].slice(lines[i][from] === ' ' ? from + 1 : from) : lines[i]);
-        end.take(inner[inner.length - 1]);
-      }
-      emit(at, { t: 'quote', b: blocks(inner, depth + 1) });
-      continue;
-    }
-    const item = depth < MAX_DEPTH ? itemAt(line) : null;
-    if (item) {
-      const [list, next] = listAt(lines, i, item, depth);
-      emit(at, list);
-      i = next;
-      continue;
-    }
-    const table = tableAt(lines, i);
-    if (table) {
-      const rows = [];
-      for (i += 2; i < lines.length && !isBlank(lines[i]) && lines[i].includes('|'); i++) {
-        rows.push(splitRow(lines[i]).slice(0, table.head.length).map(inline));
-      }
-      emit(at, { t: 'table', align: table.align, head: table.head.map(inline), rows });
-      continue;
-    }
-    const closer = opensDisplay(line, indentOf(line));
-    if (closer) {
-      i = displayEnd(lines, i, closer);
-      emit(at, { t: 'p', c: inline(lines.slice(at, i).map((l) => l.slice(indentOf(l))).join('\n').trimEnd()) });
-      continue;
-    }
-    const text = [line.slice(indentOf(line))];
-    for (i++; i < lines.length && !isBlank(lines[i]) && !startsBlock(lines, i); i++) {
-      text.push(lines[i].slice(indentOf(lines[i])));
-    }
-    emit(at, { t: 'p', c: inline(text.join('\n').trimEnd()) });
+    if (goesOn && note.end === 0) resume = null; // a table that has no more rows
+    i = note.end;
   }
   return out;
 }
@@ -292,11 +392,14 @@ function displayEnd(lines, i, closer) {
   return i;
 }
 
-/** Reads a list from line i on: returns [block, index of the first line after it]. */
-function listAt(lines, i, first, depth) {
+/** Reads a list from line i on. open: {t, first: its first item, n: how many come before line i}. */
+function listAt(lines, i, open, depth) {
+  const { first } = open;
   const items = [];
-  let item = first;
+  const at = [];
+  let item = open.n === 0 ? first : itemAt(lines[i]);
   while (item) {
+    at.push(i);
     // Models often indent by two under "1. ", so two columns beyond the marker are enough to belong to an item.
     const need = Math.min(item.content, item.indent + 2);
     const inner = [lines[i].slice(item.content)];
@@ -315,7 +418,7 @@ function listAt(lines, i, first, depth) {
       const inside = fence ? null : itemAt(line);
       // "  2." under "1." is the next item, unless it continues a list within.
       if (inside?.ordered && !holdsItem && indent < item.content && first.ordered && inside.delim === first.delim
-          && inside.start === first.start + items.length + 1) break;
+          && inside.start === first.start + open.n + items.length + 1) break;
       holdsItem ||= inside !== null;
       const kept = line.slice(Math.min(indent, item.content));
       inner.push(kept);
@@ -336,7 +439,7 @@ function listAt(lines, i, first, depth) {
     const next = i < lines.length && !isRule(lines[i]) ? itemAt(lines[i]) : null;
     item = next && next.ordered === first.ordered && next.delim === first.delim ? next : null;
   }
-  return [{ t: 'list', ordered: first.ordered, start: first.start, items }, i];
+  return [{ t: 'list', ordered: first.ordered, start: first.start, items }, { items: at, end: i, resume: open }];
 }
 
 const startsItem = (line) => itemAt(line) !== null;

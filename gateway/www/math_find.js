@@ -48,6 +48,7 @@ export class MathFinder {
   #src;
   #marks = null;
   #next = new Map();
+  open = Infinity; // the first opening mark whose closing mark may still come
 
   constructor(src) { this.#src = src; }
 
@@ -66,6 +67,7 @@ export class MathFinder {
     if (closer === null) return null;
     const from = i + closer.length;
     const to = this.#after(closer, from);
+    if (to === Infinity && this.#src.length - from <= MAX_FORMULA) this.open = Math.min(this.open, i);
     if (to - from > MAX_FORMULA || to <= from || this.#after('`', from) < to) return null;
     const v = this.#src.slice(from, to);
     if (v.trim() === '' || (closer === '$' && MONEY.test(v.slice(0, 40)))) return null;

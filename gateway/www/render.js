@@ -2,7 +2,7 @@
 //
 // Only the elements named here are ever made, only with the attributes set here, and every text goes in as text.
 
-import { parse, settled } from './markdown.js';
+import { parse, parseOpen } from './markdown.js';
 import { canColour, tokens } from './code.js';
 import { copyText, h, icon } from './dom.js';
 import { formatJson, isJson, JsonScan } from './json.js';
@@ -131,6 +131,15 @@ function itemNodes(item) {
   return h('li', { class: item.check === null ? null : 'task' }, check, head, rest.map((b) => blockNode(b)));
 }
 
+const cellClass = (block, i) => (block.align[i] ? `align-${block.align[i]}` : null);
+const rowNode = (block, row) => h('tr', {}, row.map((c, i) => h('td', { class: cellClass(block, i) }, inlineNodes(c))));
+
+/** What a block holds that may grow: the nodes of a paragraph, the items of a list, the rows of a table. */
+function partsOf(block) {
+  if (block.t === 'p') return inlineNodes(block.c);
+  return block.t === 'list' ? block.items.map(itemNodes) : block.rows.map((row) => rowNode(block, row));
+}
+
 /** One block as a node. `live`: it may still grow. */
 export function blockNode(block, live = false) {
   switch (block.t) {
@@ -141,14 +150,12 @@ export function blockNode(block, live = false) {
     case 'code': return codeBlock(block, live);
     case 'quote': return h('blockquote', {}, block.b.map((b) => blockNode(b)));
     case 'list':
-      return h(block.ordered ? 'ol' : 'ul', { start: block.ordered && block.start !== 1 ? block.start : null }, block.items.map(itemNodes));
-    case 'table': {
-      const cls = (i) => (block.align[i] ? `align-${block.align[i]}` : null);
+      return h(block.ordered ? 'ol' : 'ul', { start: block.ordered && block.start !== 1 ? block.start : null }, partsOf(block));
+    case 'table':
       return h('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': t('table') },
         h('table', {},
-          h('thead', {}, h('tr', {}, block.head.map((c, i) => h('th', { scope: 'col', class: cls(i) }, inlineNodes(c))))),
-          h('tbody', {}, block.rows.map((row) => h('tr', {}, row.map((c, i) => h('td', { class: cls(i) }, inlineNodes(c))))))));
-    }
+          h('thead', {}, h('tr', {}, block.head.map((c, i) => h('th', { scope: 'col', class: cellClass(block, i) }, inlineNodes(c))))),
+          h('tbody', {}, partsOf(block))));
     default: return document.createTextNode('');
   }
 }
@@ -156,58 +163,201 @@ export function blockNode(block, live = false) {
 /** An answer that is one JSON value, as the block that shows it. */
 const jsonAnswer = (text, closed) => ({ t: 'code', lang: 'json', v: text.trim(), closed, at: 0 });
 
+/** A block of which only the rest is drawn again. */
+class OpenBlock {
+  #holder; // of what grows
+  #last = null; // what stays there
+  #v = ''; // the code that stays
+  #text = null; // and its node, once it is not coloured as it grows
+
+  constructor(block, node) {
+    this.node = node;
+    this.#holder = block.t === 'table' ? node.querySelector('tbody') : block.t === 'code' ? node.querySelector('code') : node;
+  }
+
+  /** Arguments as markdown.js' parseOpen() has them. */
+  draw(block, kept, more) {
+    if (block.t === 'code') {
+      this.#drawCode(block, kept ?? '', more);
+      return;
+    }
+    const parts = kept?.c ? inlineNodes(kept.c) : partsOf(block);
+    while (this.#holder.lastChild !== this.#last) this.#holder.lastChild.remove();
+    this.#holder.append(...parts);
+    if (kept === null) return;
+    this.#last = kept.c ? parts[parts.length - 1] : parts[kept - 1];
+    if (kept.c) this.#holder.append(...inlineNodes(kept.rest));
+  }
+
+  #drawCode(block, kept, more) {
+    const code = this.#holder;
+    this.#v += kept;
+    if (canColour(block.lang) && block.v.length <= COLOUR_LIVE_CHARS) {
+      fillCode(code, block, true);
+      return;
+    }
+    if (this.#text === null) {
+      this.#text = document.createTextNode(this.#v);
+      code.replaceChildren(this.#text, '');
+    } else {
+      this.#text.appendData(kept);
+    }
+    code.lastChild.data = more.slice(kept.length);
+    sources.set(code, block.v);
+  }
+}
+
+const SMALL_CHARS = 4000;
+const CREDIT = 32;
+const HOLDERS = new Set('ul ol li blockquote p div table tbody tr td figure pre'.split(' '));
+
+/** The element at the end of a block that text is added to. */
+function endOf(node) {
+  let el = node;
+  for (let last = el.lastElementChild; last && (HOLDERS.has(last.localName) || el.localName === 'pre'); last = el.lastElementChild) el = last;
+  return el;
+}
+
 /**
- * Renders a text that grows at its end. Settled blocks are left alone; only the last few are parsed and built again, and
- * a long code block only has its new characters appended. update() takes the whole text so far.
+ * Renders a text that grows at its end; update() takes the whole text so far. What can't change any more is left alone: settled
+ * blocks, and of the block that is open its lines of code, items, rows and lines of text.
+ *
+ * The work is linear in the text whatever it is: each new character earns CREDIT steps, and a rest above SMALL_CHARS is drawn
+ * anew only when its length is earned. Until then what comes is added at its end as it stands.
  *
  * A text that may become one JSON value is shown as a code block until its first character that cannot belong to one.
  */
 export class StreamRenderer {
   #root;
-  #from = 0; // everything before this offset is rendered for good
-  #open = []; // {block, node} of what may still change
+  #taken = 0; // characters of the text
+  #isCr = false; // the last one was a carriage return
+  #source = ''; // what is not rendered for good
+  #resume = null; // as parseOpen() has it
+  #nodes = []; // of the blocks in #source
+  #open = null; // the first of these, where it goes on
+  #held = ''; // what #source had before of a paragraph that goes on
+  #midLine = true; // as parseOpen() has it
+  #credit = 0;
+  #tail = null; // the node of what came since #source was parsed
+  #isBlank = false; // the line so far is empty
+  #gap = -1; // the number of lines since an empty one in that; -1 for none
   #json = new JsonScan();
+  #value = null; // {block, open} while the text is shown as JSON
 
   constructor(root) { this.#root = root; }
 
   update(text, final = false) {
+    if (text.length < this.#taken) this.#restart(); // cut to what is kept of a message
+    const piece = this.#take(text);
     if (this.#json.take(text) && this.#json.started && (!final || this.#json.complete)) {
-      this.#draw([jsonAnswer(text, final)], final ? 1 : 0);
+      this.#drawJson(piece, text, final);
+    } else if (final || this.#isWorth(piece)) {
+      this.#draw(final);
+    } else {
+      this.#addTail(piece);
+    }
+  }
+
+  #restart() {
+    this.#root.replaceChildren();
+    this.#taken = 0;
+    this.#isCr = false;
+    this.#source = '';
+    this.#nodes = [];
+    this.#resume = this.#tail = this.#value = null;
+    this.#json = new JsonScan();
+  }
+
+  /** What the text has more than before, its line ends as '\n'. */
+  #take(text) {
+    let piece = text.slice(this.#taken);
+    this.#taken = text.length;
+    if (piece === '') return piece;
+    if (this.#isCr && piece[0] === '\n') piece = piece.slice(1);
+    this.#isCr = text[text.length - 1] === '\r';
+    if (piece.includes('\r')) piece = piece.replace(/\r\n?/g, '\n');
+    this.#source += piece;
+    this.#credit += CREDIT * piece.length;
+    return piece;
+  }
+
+  #drawJson(piece, text, final) {
+    if (final) {
+      this.#root.replaceChildren(blockNode(jsonAnswer(text, true)));
       return;
     }
-    const source = (text.includes('\r') ? text.replace(/\r\n?/g, '\n') : text).slice(this.#from);
-    const tree = parse(source);
-    const done = final ? tree.length : settled(source, tree);
-    this.#draw(tree, done);
-    if (final || done === 0) return;
-    this.#from += tree[done].at;
-    this.#open.splice(0, done);
-    for (const { block } of this.#open) block.at -= tree[done].at;
-  }
-
-  #draw(tree, done) {
-    const old = this.#open;
-    this.#open = tree.map((block, i) => ({ block, node: this.#place(block, old[i], i >= done) }));
-    for (const { node } of old.slice(tree.length)) node.remove();
-  }
-
-  #place(block, old, live) {
-    const before = old?.block;
-    if (live && block.t === 'code' && before?.t === 'code' && before.at === block.at && before.lang === block.lang
-        && before.closed === block.closed && block.v.startsWith(before.v)) {
-      const code = old.node.querySelector('code');
-      if (block.v.length > COLOUR_LIVE_CHARS && code.firstChild && !code.firstElementChild) {
-        code.firstChild.appendData(block.v.slice(before.v.length));
-        sources.set(code, block.v);
-      } else if (block.v.length > before.v.length) {
-        fillCode(code, block, true);
-      }
-      return old.node;
+    const more = this.#value ? piece : this.#source.trimStart();
+    const block = { t: 'code', lang: 'json', v: (this.#value?.block.v ?? '') + more, closed: false };
+    if (this.#value === null) {
+      const node = blockNode(block, true);
+      this.#root.append(node);
+      this.#value = { open: new OpenBlock(block, node) };
     }
-    const node = blockNode(block, live);
-    if (old) old.node.replaceWith(node);
-    else this.#root.append(node);
-    return node;
+    this.#value.block = block;
+    this.#value.open.draw(block, more, more);
+  }
+
+  /** Whether the rest is to be drawn now: sooner where a block may have ended. */
+  #isWorth(piece) {
+    for (const c of piece) {
+      if (c !== '\n') this.#isBlank = false;
+      else if (this.#isBlank) this.#gap = 0;
+      else {
+        this.#isBlank = true;
+        if (this.#gap >= 0) this.#gap++;
+      }
+    }
+    const n = this.#source.length;
+    return n <= SMALL_CHARS || this.#credit >= (this.#gap >= 2 ? n : 2 * n);
+  }
+
+  #addTail(piece) {
+    if (this.#tail === null) {
+      this.#tail = document.createTextNode('');
+      (this.#nodes.length > 0 ? endOf(this.#nodes[this.#nodes.length - 1]) : this.#root).append(this.#tail);
+    }
+    this.#tail.appendData(piece);
+  }
+
+  #parse() {
+    const found = parseOpen(this.#source, this.#resume, this.#midLine);
+    if (found !== null) return found;
+    this.#source = this.#held + this.#source;
+    this.#resume = null;
+    this.#midLine = false; // for good, so that this happens once
+    return parseOpen(this.#source, null, false);
+  }
+
+  #draw(final) {
+    this.#value?.open.node.remove();
+    this.#value = null;
+    this.#tail?.remove();
+    this.#tail = null;
+    this.#gap = -1;
+    this.#credit = Math.max(0, this.#credit - this.#source.length);
+    const { tree, at, resume, kept, more, done: settled } = this.#parse();
+    const done = final ? tree.length : settled;
+    const old = this.#nodes;
+    const nodes = tree.map((block, i) => {
+      if (i === 0 && this.#resume && (done === 0 || block.t !== 'code')) {
+        this.#open.draw(block, done === 0 ? kept : null, more);
+        return old[0];
+      }
+      const node = blockNode(block, i >= done);
+      if (old[i]) old[i].replaceWith(node);
+      else this.#root.append(node);
+      return node;
+    });
+    for (const node of old.slice(tree.length)) node.remove();
+    if (final) return;
+    if (resume && !(this.#resume && done === 0)) {
+      this.#open = new OpenBlock(tree[done], nodes[done]);
+      this.#open.draw(tree[done], kept, more);
+    }
+    if (resume?.t === 'p') this.#held = (done === 0 && this.#resume ? this.#held : '') + this.#source.slice(tree[done].at, at);
+    this.#resume = resume;
+    this.#source = this.#source.slice(at);
+    this.#nodes = nodes.slice(done);
   }
 }
 

@@ -34,6 +34,7 @@ export class Store {
   #storage;
   #limits;
   #memory = new Map(); // chats the storage refused
+  evicted = 0; // chats that were dropped to make room
   #known = null; // Map: of each conversation the names of its records; null until they are read
 
   constructor(storage, limits = LIMITS) {
@@ -41,6 +42,9 @@ export class Store {
     this.#limits = { ...LIMITS, ...limits };
     this.#tidy();
   }
+
+  /** Whether nothing outlives the page. */
+  get forgets() { return this.#storage.forgets === true; }
 
   #text(name) {
     try { return this.#storage.getItem(PREFIX + name); } catch { return null; }
@@ -286,6 +290,7 @@ export class Store {
     const evict = () => {
       const oldest = rest.pop();
       this.forget(oldest.id);
+      this.evicted++;
       total -= oldest.size;
     };
     while (fits && rest.length > 0 && (rest.length + 1 > this.#limits.chats || total > this.#limits.totalChars)) evict();

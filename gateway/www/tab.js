@@ -2,7 +2,7 @@
 
 import { memoryStorage, newId } from './store.js';
 
-/** A storage for store.js; one that forgets where the browser refuses. */
+/** A storage for store.js; one that forgets (`forgets`) where the browser refuses. */
 export function browserStorage() {
   try {
     const storage = window.localStorage;
@@ -12,7 +12,7 @@ export function browserStorage() {
       watched: true, getItem: (k) => storage.getItem(k), setItem: (k, v) => storage.setItem(k, v), removeItem: (k) => storage.removeItem(k), keys: () => Object.keys(storage),
     };
   } catch {
-    return memoryStorage();
+    return { ...memoryStorage(), forgets: true };
   }
 }
 

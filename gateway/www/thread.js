@@ -7,6 +7,7 @@
 import { AssistantView, UserView } from './views.js';
 
 const NEAR_BOTTOM_PX = 64;
+const END_PX = 2;
 const REST_FACTOR = 4;
 const MAX_REST_MS = 1000;
 
@@ -32,19 +33,21 @@ export class Thread {
     this.#latest = latest;
     this.#actions = actions;
     scroll.addEventListener('scroll', () => this.#onScroll(), { passive: true });
+    scroll.addEventListener('wheel', (event) => { if (event.deltaY < 0 && scroll.scrollTop > 0) this.#pinned = false; }, { passive: true });
     latest.addEventListener('click', () => this.toBottom());
     new ResizeObserver(() => this.#follow()).observe(scroll);
   }
 
-  #atBottom() {
-    const { scrollHeight, scrollTop, clientHeight } = this.#scroll;
-    return scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
-  }
+  #atBottom() { return this.#left() < NEAR_BOTTOM_PX; }
 
+  /** How far it is to the end, in pixels. */
+  #left() { return this.#scroll.scrollHeight - this.#scroll.scrollTop - this.#scroll.clientHeight; }
+
+  /** A small step up counts too: scrolling is many of them where it is smooth. At the very end it is a text that got shorter. */
   #onScroll() {
     const top = this.#scroll.scrollTop;
-    if (this.#atBottom()) this.#pinned = true;
-    else if (top < this.#lastTop) this.#pinned = false;
+    if (this.#left() > END_PX && top < this.#lastTop) this.#pinned = false;
+    else if (this.#atBottom()) this.#pinned = true;
     this.#lastTop = top;
     this.#latest.hidden = this.#pinned || this.#atBottom();
   }

@@ -61,12 +61,20 @@ function versionsNode({ message, versions, at }, actions) {
 const fileNodes = (files) => (files ?? []).map((f) => h('details', { class: 'file', 'data-testid': 'message-file' },
   h('summary', {}, icon('file'), h('span', { text: f.name })), h('pre', { tabindex: '0', role: 'group', 'aria-label': f.name, text: f.text })));
 
+/** Shows a text that mostly grows: what is there of it stays. `shown`: the length of what el shows. Returns the new one. */
+function showGrowing(el, text, shown) {
+  if (shown > 0 && text.length >= shown) el.firstChild.appendData(text.slice(shown));
+  else el.textContent = text;
+  return text.length;
+}
+
 const END_NOTES = { stopped: 'endStopped', length: 'endLength', content_filter: 'endFilter', lost: 'endLost', gone: 'endGone' };
 
 /** Whether the server refuses the message itself, and so every request that contains it. */
 export const isRefused = (error) => error?.kind === 'http' && [400, 413, 422].includes(error.status);
 
-function errorTitle(error, hasKey) {
+/** What went wrong, in the page's language. */
+export function errorTitle(error, hasKey) {
   if (error.kind === 'network') return t('eNetwork');
   if (error.kind === 'stream') return t('eStream');
   const { status } = error;
@@ -138,6 +146,7 @@ export class UserView {
 export class AssistantView {
   #timer = 0;
   #lead = { text: '', reasoning: '', calls: '' }; // of what it continues
+  #thoughtChars = 0; // shown
 
   constructor(entry, actions) {
     this.actions = actions;
@@ -165,7 +174,7 @@ export class AssistantView {
   #reasoning(own) {
     const text = this.#lead.reasoning + own;
     this.thinking.hidden = !text;
-    if (this.thought.textContent.length !== text.length) this.thought.textContent = text;
+    if (this.#thoughtChars !== text.length) this.#thoughtChars = showGrowing(this.thought, text, this.#thoughtChars);
   }
 
   #calls(own) {

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import http2 from 'node:http2';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -297,6 +298,26 @@ test('one key holds at most half of the probes, and gives back those that it lea
   const again = await silent(server);
   assert.equal(again.status, 200);
   for (const p of [...held.slice(1), ...other, again]) p.leave();
+});
+
+test('readers that take nothing over HTTP/2 lose their probes', async () => {
+  const own = await startServer({ echo: true, sets: ['gateway.limits.stall=1s'] });
+  const session = http2.connect(own.http, { settings: { initialWindowSize: 1 } });
+  const stream = (path) => {
+    const s = session.request({ ':path': path, authorization: `Bearer ${own.keys.paid}` });
+    s.on('error', () => {});
+    return { s, status: new Promise((done) => s.once('response', (h) => done(h[':status']))), closed: new Promise((done) => s.once('close', () => done(s.rstCode))) };
+  };
+  try {
+    const slow = Array.from({ length: 16 }, () => stream('/v1/probe?events=100&interval_ms=1&quiet_ms=120000'));
+    assert.deepEqual(await Promise.all(slow.map((x) => x.status)), Array(16).fill(200));
+    assert.equal((await silent(own)).status, 429, 'each holds its place');
+    assert.deepEqual((await Promise.all(slow.map((x) => x.closed))).map((code) => code !== http2.constants.NGHTTP2_NO_ERROR), Array(16).fill(true));
+    let again;
+    assert.ok(await until(async () => (again = await silent(own)).status === 200, 20_000));
+    again.leave();
+  } finally { session.destroy(); }
+  assert.equal(await own.stop(), 0, own.log());
 });
 
 test('a server that stops ends a silent probe', async () => {

@@ -7,11 +7,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { firefox } from 'playwright-core';
 import { until } from './client.mjs';
 import { freePorts } from './harness.mjs';
 
 const START_MS = 60_000;
-const QUIET = { 'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
+const QUIET = { 'browser.download.alwaysOpenPanel': false, // it takes the focus
+  'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
   'browser.aboutwelcome.enabled': false, 'browser.safebrowsing.update.enabled': false, 'browser.search.update': false,
   'datareporting.policy.dataSubmissionEnabled': false, 'extensions.update.enabled': false, 'network.captive-portal-service.enabled': false,
   'network.connectivity-service.enabled': false, 'network.prefetch-next': false, 'services.settings.server': 'data:,', 'toolkit.telemetry.enabled': false };
@@ -19,6 +21,10 @@ const QUIET = { 'app.update.disabledForTesting': true, 'app.normandy.enabled': f
 /** The command of an installed Firefox; undefined when there is none. */
 export const FIREFOX = [process.env.FIREFOX, 'firefox-esr', 'firefox'].find((name) => name
   && spawnSync('sh', ['-c', `command -v ${name}`]).status === 0);
+
+/** An unchanged Firefox as playwright-core drives one, over WebDriver BiDi (https://www.w3.org/TR/webdriver-bidi/). */
+export const openFirefox = (options = {}) => firefox.launch({ executablePath: spawnSync('sh', ['-c', `command -v ${FIREFOX}`], { encoding: 'utf8' }).stdout.trim(),
+  channel: 'moz-firefox', firefoxUserPrefs: QUIET, ...options });
 
 async function marionette(port, ended) {
   const socket = await until(() => new Promise((done) => {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Eight models on demand with room for three under 32 clients: every request is answered, those that wait are told how far
-// their model is, the list of models says what is in memory, and the memory of weights stays within its bound.
+// their model is, the list of models says what is in memory, and the memory of weights stays within its bound. A cascade's
+// pair on demand; waits that end; tenants that ask for a time in memory.
 // ON_DEMAND_SECONDS=60 ON_DEMAND_SHAPE=… is the soak (tests/soak/run.sh); by default each client asks three times.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { request, SLUICE, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
 
@@ -91,11 +93,134 @@ describe('models on demand', () => {
     const config = (verb, ...sets) => execFileSync(SLUICE, ['config', verb, '-c', 'etc/sluice.yaml', ...sets.flatMap((s) => ['--set', s])],
       { stdio: 'pipe', encoding: 'utf8' });
     const bad = (set, why) => assert.throws(() => config('check', set), (e) => why.test(e.stderr + e.stdout));
-    bad('engine.models.demo-small.start=on_demand', /a model with a role is always in memory/);
+    bad('gateway.tiers.paid.keep_alive=60d', /gateway\.tiers\.paid\.keep_alive/);
     bad('engine.kv_memory=half', /'half' is not a size such as .*, or auto/);
     bad('engine.kv_memory=0', /engine\.kv_memory/);
     assert.match(config('show'), /kv_memory: auto/);
     assert.match(config('show', 'engine.kv_memory=64MiB'), /kv_memory: 64MiB/);
     assert.match(config('show', 'engine.kv_memory=auto'), /kv_memory: auto/);
+  });
+});
+
+// Of the same shape as the models above, so that one's size bounds them.
+const made = (name, seed) => execFileSync(SLUICE, ['model', 'random', '--shape', 'tiny-llama', '--type', 'f16', '--force', '--seed', String(seed), file(name)]);
+const listed = (more) => (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => line +
+  more.map((n) => `    - name: ${n}\n      path: ${file(n)}\n      start: on_demand\n      keep_alive: 0\n`).join(''));
+const unlimited = ['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].flatMap((k) => [`gateway.tiers.paid.${k}=0`, `gateway.tiers.free.${k}=0`]);
+const room = (models) => Math.ceil(models * statSync(file('third')).size / MIB);
+
+async function serve(more, sets, edit = (text) => text) {
+  mkdirSync(folder, { recursive: true });
+  for (const [i, n] of ['small', 'large', ...more].entries()) made(n, i + 1);
+  const server = await startServer({ edit: (text) => edit(listed(more)(text)), sets: [...unlimited, 'gateway.queue.tell=100ms',
+    'gateway.tiers.paid.concurrency=64', 'gateway.tiers.paid.coalesce=off', ...sets()] });
+  const post = async (path, body, key = server.keys.paid) => {
+    const r = await fetch(`${server.http}${path}`, { method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${key}` }, body: JSON.stringify(body) });
+    return { status: r.status, headers: r.headers, text: await r.text() };
+  };
+  const state = async (name) => JSON.parse((await request(server.http, '/v1/models', { headers: { authorization: `Bearer ${server.keys.paid}` } })).body).data.find((m) => m.id === name).state;
+  return { server, post, state, stop: async () => { rmSync(folder, { recursive: true, force: true }); assert.equal(await server.stop(), 0, server.log()); } };
+}
+
+describe('a cascade whose models are on demand', () => {
+  let s;
+  const pair = ['small', 'large'].flatMap((n) => [`engine.models.demo-${n}.path=${file(n)}`, `engine.models.demo-${n}.start=on_demand`]);
+  before(async () => {
+    // Nothing is sure enough, so that every answer is taken over.
+    s = await serve(['third'], () => [...pair, `engine.on_demand.memory=${room(2.1)}MiB`, 'engine.on_demand.turn=3s',
+      'cascade.takeover=1m', 'cascade.hold.time=1m', 'cascade.least_escalations=1000000'],
+    (text) => text.replace(/^ {2}tiers: \[\]$/m, '  tiers: [{name: paid, mode: auto, hard: 1, race: 1, sure: 1, low: 1, drop: 0}]'));
+  });
+  after(() => s?.stop());
+
+  test('waits for its second model are told', async () => {
+    assert.deepEqual([await s.state('demo-small'), await s.state('demo-large')], ['absent', 'absent']);
+    assert.equal((await s.post('/v1/completions', { model: 'third', prompt: 'hello', max_tokens: 4 })).status, 200);
+    // The third one stays for its turn, so that there is room for one of the pair only, until then.
+    const r = await s.post('/v1/completions', { model: 'auto', prompt: 'once upon a time', max_tokens: 24, stream: true });
+    assert.equal(r.status, 200, r.text);
+    assert.match(r.text, /"escalated":true,"reason":"held"/);
+    assert.match(r.text, /^: queue position=\d+ wait_ms=\d+\n: loading \d+ %\n/m);
+    assert.ok(r.text.indexOf(': loading') < r.text.indexOf('data:'));
+    assert.match(r.text, /data: \[DONE\]\n\n$/);
+    assert.deepEqual([await s.state('demo-small'), await s.state('demo-large')], ['ready', 'ready']);
+  });
+
+  test('beside a third model, with room for two, every answer is whole', async () => {
+    const ask = async (i) => {
+      for (let k = 0; k < 3; k++) {
+        const model = i % 3 === 2 ? 'third' : 'auto';
+        const r = await s.post('/v1/completions', { model, prompt: `client ${i} for the ${k}th time`, max_tokens: 24, stream: true });
+        assert.equal(r.status, 200, r.text);
+        assert.doesNotMatch(r.text, /"error"/);
+        assert.match(r.text, /data: \[DONE\]\n\n$/);
+        if (model === 'auto') assert.match(r.text, /"escalated":true,"reason":"held"/);
+      }
+    };
+    await Promise.all(Array.from({ length: 9 }, (_, i) => ask(i)));
+    const loads = Number(/^sluice_engine_model_loads_total (\d+)$/m.exec(await s.server.metrics())[1]);
+    assert.ok(loads >= 3);
+  });
+});
+
+describe('waits for models on demand', () => {
+  let s;
+  before(async () => {
+    s = await serve(['third', 'fourth'], () => [`engine.on_demand.memory=${room(1.1)}MiB`, 'engine.on_demand.turn=1h', 'engine.on_demand.max_wait=1s']);
+  });
+  after(() => s?.stop());
+
+  test('one that cannot come in time is told, then refused with the cause', async () => {
+    const ask = (model, stream) => s.post('/v1/completions', { model, prompt: 'hello', max_tokens: 4, stream });
+    let r;
+    do r = await ask('third', false); // on a machine that is busy its own weights may be late, too
+    while (r.status === 503);
+    assert.equal(r.status, 200, r.text);
+    r = await ask('fourth', true);
+    assert.equal(r.status, 200, r.text);
+    assert.match(r.text, /^: queue position=\d+ wait_ms=\d+\n: loading 0 %\n/m);
+    assert.match(r.text, /"error":.*did not come in time.*"overloaded"|"overloaded".*did not come in time/);
+    assert.ok(r.text.indexOf(': loading') < r.text.indexOf('"error"'));
+    r = await ask('fourth', false);
+    assert.equal(r.status, 503, r.text);
+    assert.match(JSON.parse(r.text).error.message, /did not come in time/);
+    assert.ok(Number(r.headers.get('retry-after')) > 0);
+    assert.equal((await ask('third', false)).status, 200);
+    assert.equal(await s.state('fourth'), 'absent');
+  });
+});
+
+describe('keep_alive', () => {
+  let s;
+  const gone = async (name) => {
+    const end = Date.now() + 120000;
+    while (await s.state(name) !== 'absent' && Date.now() < end) await sleep(20);
+    assert.equal(await s.state(name), 'absent');
+  };
+  before(async () => {
+    s = await serve(['third', 'fourth'], () => ['engine.on_demand.memory=1GiB', 'engine.on_demand.turn=1ms', 'gateway.tiers.free.keep_alive=0', 'gateway.tiers.paid.keep_alive=1h']);
+  });
+  after(() => s?.stop());
+
+  test('0 unloads what no other tenant uses, within the tier', async () => {
+    const chat = (model, key, more = {}) => s.post('/api/generate', { model, prompt: 'hello', stream: false, options: { num_predict: 4 }, ...more }, key);
+    const { paid, free } = s.server.keys;
+    for (const model of ['third', 'fourth']) assert.equal((await chat(model, paid)).status, 200);
+    assert.equal((await chat('third', free)).status, 200);
+    // It would go first if it might: the engine drops the first one of those that may go.
+    assert.equal(JSON.parse((await s.post('/api/generate', { model: 'third', keep_alive: 0 })).text).done_reason, 'unload');
+    assert.equal(JSON.parse((await s.post('/api/generate', { model: 'fourth', keep_alive: 0 })).text).done_reason, 'unload');
+    await gone('fourth');
+    assert.equal(await s.state('third'), 'ready');
+    const ps = JSON.parse((await request(s.server.http, '/api/ps', { headers: { authorization: `Bearer ${paid}` } })).body).models.map((m) => m.name);
+    assert.ok(ps.some((n) => n.startsWith('third')) && !ps.some((n) => n.startsWith('fourth')), ps.join());
+    // Of no effect for a tier without a bound; with an answer as with none.
+    assert.equal((await chat('third', free, { keep_alive: 0 })).status, 200);
+    assert.equal((await chat('fourth', paid, { keep_alive: '0s' })).status, 200);
+    await gone('fourth');
+    assert.equal(await s.state('third'), 'ready');
+    const bad = await chat('third', paid, { keep_alive: 'soon' });
+    assert.equal(bad.status, 400);
+    assert.match(JSON.parse(bad.text).error, /'keep_alive'/);
   });
 });

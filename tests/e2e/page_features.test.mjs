@@ -1,33 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people keep in the page, used in Chromium against the stand-in server: versions, options, search, files, keys, the
-// server's history, and axe-core over all of it.
+// What people keep in the page, used against the stand-in server: versions, options, search, files, keys, the server's history,
+// and axe-core over all of it. In Chromium and, where it is installed, Firefox; on a desktop in light and on a phone in dark.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { launch } from './chromium.mjs';
 import { until } from './client.mjs';
-import { FIREFOX, launchFirefox } from './firefox.mjs';
+import { FIREFOX, openFirefox } from './firefox.mjs';
 import { KEYS, startMock } from './page_mock.mjs';
 
 const AXE = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const id = (name) => `[data-testid="${name}"]`;
 const ready = `${id('model-select')}:enabled`;
-let browser;
 let mock;
+let place; // of the test that runs
 const errors = [];
+const launched = new Map();
+const downloads = mkdtempSync(join(tmpdir(), 'sluice-downloads-')); // Firefox's
+
+const BROWSERS = [['Chromium', launch, true], ['Firefox', () => openFirefox({ downloadsPath: downloads }), FIREFOX !== undefined]];
+const LOOKS = [['desktop, light', { width: 1280, height: 800 }, 'light'], ['phone, dark', { width: 360, height: 740 }, 'dark']];
+const PLACES = BROWSERS.flatMap(([browser, open, there]) => LOOKS.map(([look, viewport, colorScheme]) => ({
+  name: `${browser}, ${look}`, browser, open, viewport, colorScheme, isFirefox: browser === 'Firefox', isPhone: viewport.width < 800, skip: !there && `${browser} is not installed` })));
+
+/** A test in each browser and look. */
+function feature(name, act, places = PLACES) {
+  for (const one of places) {
+    test(`${one.name}: ${name}`, { skip: one.skip }, () => {
+      place = one;
+      errors.length = 0;
+      mock.clear();
+      mock.conversations.clear();
+      return act();
+    });
+  }
+}
+
+async function browserOf({ browser, open }) {
+  if (!launched.has(browser)) launched.set(browser, await open());
+  return launched.get(browser);
+}
 
 before(async () => {
-  [browser, mock] = await Promise.all([launch(), startMock({ trustedTypes: true })]);
+  mock = await startMock({ trustedTypes: true });
   mock.fallback = { firstMs: 0, everyMs: 0 };
 });
 after(async () => {
-  await browser?.close();
+  await Promise.all([...launched.values()].map((b) => b.close()));
   await mock?.close();
+  rmSync(downloads, { recursive: true, force: true });
 });
 
+/** Firefox is not told of a colour scheme, so the page's own choice is made there. */
+async function contextOf(options) {
+  const browser = await browserOf(place);
+  const context = await browser.newContext({ locale: 'en-US', viewport: place.viewport, acceptDownloads: true,
+    ...(!place.isFirefox && { colorScheme: place.colorScheme, reducedMotion: 'reduce' }), ...options });
+  if (place.isFirefox) await context.addInitScript((theme) => { if (location.protocol === 'http:' && localStorage.getItem('sluice.v1.theme') === null) localStorage.setItem('sluice.v1.theme', theme); }, place.colorScheme);
+  return context;
+}
+
+/** Opens the drawer that the list of conversations is in on a phone. */
+async function side(page) {
+  if (place.isPhone && await page.locator('#scrim').isHidden()) await page.click(id('sidebar-open'));
+}
+
+/** The file that is saved. */
+async function saved(page, act) {
+  if (!place.isFirefox) {
+    const [download] = await Promise.all([page.waitForEvent('download'), act()]);
+    return readFile(await download.path(), 'utf8');
+  }
+  const had = new Set(readdirSync(downloads));
+  await act();
+  const made = () => readdirSync(downloads).find((name) => !had.has(name) && name.endsWith('.json') && statSync(join(downloads, name)).size > 0);
+  const name = await until(made, 30_000);
+  assert.ok(name, 'nothing was saved');
+  return until(() => {
+    const text = readFileSync(join(downloads, name), 'utf8');
+    return text.endsWith('}\n') && text;
+  }, 30_000);
+}
+
 async function visit({ at = mock.page, ...options } = {}) {
-  const context = await browser.newContext({ locale: 'en-US', viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
+  const context = await contextOf(options);
   const watch = (page) => {
     page.setDefaultTimeout(30_000);
     page.on('pageerror', (e) => errors.push(`error: ${e.message}`));
@@ -45,11 +105,12 @@ async function visit({ at = mock.page, ...options } = {}) {
       await page.press(id('composer'), 'Enter');
     },
     done: () => page.locator(id('message-assistant')).last().locator(`${id('regenerate')}, ${id('try-again')}`).waitFor(),
-    /** From where the focus is, with Shift + Tab alone. */
-    tabTo: async (name) => {
-      for (let i = 0; i < 60; i++) {
-        if (await page.evaluate(() => document.activeElement.dataset.testid) === name) return;
-        await page.keyboard.press('Shift+Tab');
+    side: () => side(page),
+    /** From where the focus is, with Shift + Tab alone. name: a test id, or #id. */
+    tabTo: async (name, key = 'Shift+Tab') => {
+      for (let i = 0; i < 80; i++) {
+        if (await page.evaluate((n) => (n.startsWith('#') ? `#${document.activeElement.id}` : document.activeElement.dataset.testid) === n, name)) return;
+        await page.keyboard.press(key);
       }
       assert.fail(`${name} cannot be reached`);
     },
@@ -65,7 +126,7 @@ async function visit({ at = mock.page, ...options } = {}) {
 
 const sent = () => JSON.parse(mock.chats().at(-1).body);
 
-test('an edit and another answer are versions: switched with buttons and keys, kept over a reload, seen by other tabs', async () => {
+feature('an edit and another answer are versions: switched with buttons and keys, kept over a reload, seen by other tabs', async () => {
   const v = await visit();
   mock.next({ text: 'one' }, { text: 'two' }, { text: 'to the follow-up' }, { text: 'to the edit' });
   await v.ask('First');
@@ -87,6 +148,7 @@ test('an edit and another answer are versions: switched with buttons and keys, k
 
   const other = await v.context.newPage();
   await other.goto(mock.origin);
+  await side(other);
   await other.locator(id('chat')).first().locator('.chat-open').click();
   await other.locator('.bubble', { hasText: 'Follow-up' }).waitFor();
 
@@ -116,7 +178,7 @@ test('an edit and another answer are versions: switched with buttons and keys, k
   await v.close();
 });
 
-test('system prompt, sampling, schema and model are a chat’s own: sent only when set, shown as chips, also as defaults', async () => {
+feature('system prompt, sampling, schema and model are a chat’s own: sent only when set, shown as chips, also as defaults', async () => {
   const v = await visit();
   await v.ask('Plain');
   await v.done();
@@ -141,6 +203,7 @@ test('system prompt, sampling, schema and model are a chat’s own: sent only wh
   await v.page.reload();
   await v.done();
   assert.equal(await v.el('chips').locator('button').count(), 7);
+  await v.side();
   await v.el('new-chat').click();
   assert.equal(await v.el('chips').isVisible(), false);
   await v.page.selectOption(id('model-select'), 'demo-small');
@@ -155,14 +218,16 @@ test('system prompt, sampling, schema and model are a chat’s own: sent only wh
   await v.ask('Other chat');
   await v.done();
   assert.deepEqual([sent().seed, sent().model, sent().temperature], [9, 'demo-small', undefined]);
+  await v.side();
   await v.el('new-chat').click();
   assert.deepEqual(await v.el('chips').locator('button').allTextContents(), ['Seed 9'], 'a default');
+  await v.side();
   await v.el('chat').nth(1).locator('.chat-open').click();
   assert.equal(await v.page.locator(id('model-select')).inputValue(), 'demo-large');
   await v.close();
 });
 
-test('drafts, Continue, text files, and the model that answered', async () => {
+feature('drafts, Continue, text files, and the model that answered', async () => {
   const v = await visit();
   mock.next({ text: 'The first half', finish: 'length', reasoning: 'hm',
     sluice: { cascade: { parts: [{ model: 'small', tokens: 0 }, { model: 'demo-large', tokens: 9 }] } } });
@@ -180,12 +245,14 @@ test('drafts, Continue, text files, and the model that answered', async () => {
   assert.deepEqual([sent().continue_final_message, sent().messages.at(-1)], [true, { role: 'assistant', content: 'The first half' }]);
 
   await v.page.fill(id('composer'), 'half a thought');
+  await v.side();
   await v.el('new-chat').click();
   assert.equal(await v.page.inputValue(id('composer')), '');
   await v.page.fill(id('composer'), 'into none yet');
   await v.page.reload();
   await v.page.locator(ready).waitFor();
   assert.equal(await v.page.inputValue(id('composer')), 'into none yet');
+  await v.side();
   await v.el('chat').first().locator('.chat-open').click();
   assert.equal(await v.page.inputValue(id('composer')), 'half a thought');
   assert.deepEqual(await v.answers(), ['The first half and the second.'], 'joined after a reload, too');
@@ -197,15 +264,22 @@ test('drafts, Continue, text files, and the model that answered', async () => {
   await v.page.locator('#notice', { hasText: 'big.txt is too large' }).waitFor();
   await put([{ name: 'notes.txt', mimeType: 'text/plain', buffer: Buffer.from('river notes') }]);
   await v.el('file-chip').waitFor();
-  const hand = (type, selector, name) => v.page.evaluate(([kind, at, called]) => {
-    const data = new DataTransfer();
-    data.items.add(new File([`text of ${called}`], called, { type: 'text/plain' }));
-    const init = { bubbles: true, cancelable: true };
-    document.querySelector(at).dispatchEvent(kind === 'paste' ? new ClipboardEvent('paste', { ...init, clipboardData: data }) : new DragEvent('drop', { ...init, dataTransfer: data }));
-  }, [type, selector, name]);
-  await hand('paste', '#composer', 'pasted.md');
-  await hand('drop', '#main', 'dropped.c');
+  await v.page.evaluate(() => { // at once: neither may undo the other
+    for (const [type, at, name] of [['paste', '#composer', 'pasted.md'], ['drop', '#main', 'dropped.c']]) {
+      const data = new DataTransfer();
+      data.items.add(new File([`text of ${name}`], name, { type: 'text/plain' }));
+      const init = { bubbles: true, cancelable: true };
+      const event = type === 'paste' ? new ClipboardEvent('paste', init) : new DragEvent('drop', { ...init, dataTransfer: data });
+      if (type === 'paste') Object.defineProperty(event, 'clipboardData', { value: data }); // Firefox takes no files for it
+      document.querySelector(at).dispatchEvent(event);
+    }
+  });
   await v.el('file-chip').nth(2).waitFor();
+  assert.ok(await v.page.evaluate(() => {
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(new File(['x'], 'x.txt'));
+    return !document.querySelector('#sidebar').dispatchEvent(new DragEvent('dragover', { bubbles: true, cancelable: true, dataTransfer }));
+  }), 'a file dropped beside the chat does not replace the page');
   await v.el('file-remove').nth(1).click();
   await v.ask('Read them');
   await v.done();
@@ -215,22 +289,19 @@ test('drafts, Continue, text files, and the model that answered', async () => {
   await v.close();
 });
 
-test('500 chats: found by title and text, drawn a few at a time, exported and imported to the byte', async () => {
+feature('500 chats: found by title and text, drawn a few at a time, exported and imported to the byte', async () => {
   const chats = Array.from({ length: 500 }, (_, i) => ({ id: `abc${i.toString(16).padStart(5, '0')}`, title: `Chat number ${i}`, titled: i % 2, created: 1000 + i, updated: 1_600_000_000_000 + i,
     messages: [{ id: 'aq', at: 1, parent: '', role: 'user', text: `question ${i}` },
       { id: 'ar', at: 1, parent: 'aq', role: 'assistant', text: i === 77 ? 'the Needle in it' : 'water '.repeat(300), model: 'm', end: 'stop' },
       { id: 'as', at: 2, parent: 'aq', alt: true, role: 'assistant', text: 'another', model: 'm', end: 'stop' }] }));
   const file = (text) => ({ name: 'chats.json', mimeType: 'application/json', buffer: Buffer.from(text) });
   const given = JSON.stringify({ format: 'sluice-chats', version: 1, chats: [...chats, { id: '../x', messages: [] }, 7] });
-  const exported = async (v, act) => {
-    const [download] = await Promise.all([v.page.waitForEvent('download'), act()]);
-    return readFile(await download.path(), 'utf8');
-  };
-  const v = await visit({ acceptDownloads: true });
+  const v = await visit();
   await v.page.setInputFiles(id('import-input'), file('{"format":"other"}'));
   await v.page.locator('#notice', { hasText: 'no exported chats' }).waitFor();
   await v.page.setInputFiles(id('import-input'), file(given));
   await v.page.locator('#notice', { hasText: 'Imported: 500. Left out: 2' }).waitFor();
+  await v.side();
   assert.equal(await v.el('chat').count(), 50, 'few are drawn');
   // Not clicked with the pointer: bringing the button into view draws more, and with them the button anew.
   await v.el('more-chats').dispatchEvent('click');
@@ -245,22 +316,32 @@ test('500 chats: found by title and text, drawn a few at a time, exported and im
   await v.page.press(id('search'), 'Enter');
   await v.page.locator(id('answer-text'), { hasText: 'Needle' }).waitFor();
   assert.equal(await v.el('versions').textContent(), '1/2', 'the version that has it is shown');
+  await v.side();
   await v.page.locator(id('search')).press('Escape');
   assert.equal(await v.el('chat').count() >= 50, true);
 
-  const all = await exported(v, () => v.el('export-all').click());
-  const w = await visit({ acceptDownloads: true });
+  const all = await saved(v.page, () => v.el('export-all').click());
+  const w = await visit();
   await w.page.setInputFiles(id('import-input'), file(all));
   await w.page.locator('#notice', { hasText: 'Imported: 500.' }).waitFor();
-  assert.equal(await exported(w, () => w.el('export-all').click()), all);
+  await w.side();
+  assert.equal(await saved(w.page, () => w.el('export-all').click()), all);
   await w.el('chat').first().hover();
-  const one = JSON.parse(await exported(w, () => w.el('export').first().click()));
+  const one = JSON.parse(await saved(w.page, () => w.el('export').first().click()));
   assert.deepEqual(one.chats.map((c) => c.title), ['Chat number 499']);
+  if (!place.isPhone) { // what is dropped to make room is said
+    const more = chats.map(({ id: name, ...rest }) => ({ ...rest, id: `d${name}`, messages: rest.messages.slice(0, 1) }));
+    await w.page.setInputFiles(id('import-input'), file(JSON.stringify({ format: 'sluice-chats', version: 1, chats: more })));
+    await w.page.locator('#notice', { hasText: 'Imported: 500.' }).waitFor();
+    await w.ask('One more');
+    await w.page.locator('#notice', { hasText: 'removed from this browser to make room: 1.' }).waitFor();
+    await w.done();
+  }
   await w.close();
   await v.close();
 });
 
-test('keys are named, chosen, removed and added; the address holds none', async () => {
+feature('keys are named, chosen, removed and added; the address holds none', async () => {
   const v = await visit();
   const manage = () => v.page.selectOption(id('key-select'), { label: 'Manage keys…' });
   await manage();
@@ -289,7 +370,7 @@ test('keys are named, chosen, removed and added; the address holds none', async 
   await v.close();
 });
 
-test('a chat kept on the server is there in another browser, and what either adds comes to both', async () => {
+feature('a chat kept on the server is there in another browser, and what either adds comes to both', async () => {
   const v = await visit();
   mock.next({ text: 'answer one' }, { text: 'answer two' }, { text: 'answer three' }, { text: 'answer four' });
   await v.ask('Keep this');
@@ -302,6 +383,7 @@ test('a chat kept on the server is there in another browser, and what either add
   const held = () => [...mock.conversations.values()][0]?.items.map((i) => i.content.at(-1).text);
   assert.ok(await until(() => held()?.length === 2));
   const w = await visit();
+  await w.side();
   await w.el('server-open').click();
   await w.el('server-chat').click();
   await w.page.locator(id('answer-text'), { hasText: 'answer one' }).waitFor();
@@ -320,10 +402,12 @@ test('a chat kept on the server is there in another browser, and what either add
   await w.el('versions').waitFor();
   assert.equal(await w.el('versions').textContent(), '1/2', 'nothing is lost: it is a version here');
   mock.conversationStatus = { status: 400, code: 'too_many_conversations' };
+  await w.side();
   await w.el('server-open').click();
   await w.page.locator('#server-status', { hasText: 'no room for more' }).waitFor();
   await w.page.keyboard.press('Escape');
   mock.conversationStatus = null;
+  await w.side();
   await w.el('chat').first().hover();
   await w.el('remove').first().click();
   assert.match(await w.page.locator('#remove-text').textContent(), /and from the server/);
@@ -333,11 +417,11 @@ test('a chat kept on the server is there in another browser, and what either add
   await v.close();
 });
 
-test('a model that loads is waited for with its percent; without a key a first answer needs no click but Send', async () => {
+feature('a model that loads is waited for with its percent; without a key a first answer needs no click but Send', async () => {
   mock.anonymous = true;
   mock.modelsStatus = 503;
   mock.health = { models: [{ id: 'a', percent: 54.6 }, { id: 'b', percent: 100 }, { id: 'c' }] };
-  const v = { page: await (await browser.newContext({ locale: 'en-US' })).newPage() };
+  const v = { page: await (await contextOf({})).newPage() };
   await v.page.goto(mock.origin);
   await v.page.locator('#notice', { hasText: 'Loading 54 %' }).waitFor();
   delete mock.modelsStatus;
@@ -349,16 +433,187 @@ test('a model that loads is waited for with its percent; without a key a first a
   await v.page.locator(id('regenerate')).waitFor();
   mock.anonymous = false;
   delete mock.health;
+  await side(v.page);
   await v.page.click(id('language')); // errors are in the page's language
   await v.page.click(id('server-open'));
   await v.page.locator('#server-status', { hasText: '서버 대화 보관: 대화 목록을 볼 수 있는 키가 필요합니다.' }).waitFor();
   await v.page.keyboard.press('Escape');
+  if (place.isPhone) await v.page.keyboard.press('Escape'); // the drawer
   await v.page.click(id('options-open'));
   await v.page.fill(id('opt-top-p'), '2');
   await v.page.click(id('options-save'));
   await v.page.locator(id('options-wrong'), { hasText: '상위 P는 0보다 크고 1 이하인 숫자입니다.' }).waitFor();
+  mock.anonymous = true;
+  mock.modelsStatus = 403;
+  await v.page.reload();
+  await v.page.locator('#notice', { hasText: '이 키로는 할 수 없는 작업입니다. starting' }).waitFor();
+  mock.anonymous = false;
+  delete mock.modelsStatus;
   await v.page.context().close();
 });
+
+feature('every feature is reached and used with the keyboard alone', async () => {
+  const v = await visit();
+  const key = (name) => v.page.keyboard.press(name);
+  const type = (text) => v.page.keyboard.type(text);
+  const use = async (name, direction) => {
+    await v.tabTo(name, direction);
+    await key('Enter');
+  };
+  const drawer = () => (place.isPhone ? use('sidebar-open') : null);
+  const focused = () => v.page.evaluate(() => document.activeElement.dataset.testid ?? document.activeElement.id);
+  mock.next({ text: 'one', reasoning: 'hm', calls: [['f', '{}']] }, { text: 'two' }, { text: 'to the edit: $x^2$\n\n```c\nint x;\n```', finish: 'length' }, { text: ' and on' });
+  await type('River question');
+  await key('Enter');
+  await v.done();
+  for (const [kind, direction] of [['thinking', 'Shift+Tab'], ['calling', 'Tab']]) { // folded, and opened
+    await v.page.locator(`.${kind}:not([open]) > summary`).evaluate((el, name) => { el.dataset.testid = name; }, kind);
+    await use(kind, direction);
+    await v.page.locator(`.${kind}[open]`).waitFor();
+  }
+  await use('regenerate', 'Tab');
+  await v.done();
+  await use('versionBefore');
+  assert.deepEqual(await v.answers(), ['one']);
+  await key('ArrowRight');
+  assert.deepEqual(await v.answers(), ['two']);
+  await v.tabTo('composer', 'Tab');
+  await key('ArrowUp');
+  assert.equal(await focused(), 'edit-text');
+  await type(' edited');
+  await key('Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'to the edit' }).locator('math').waitFor();
+  await v.done();
+  assert.deepEqual(await v.bubbles(), ['River question edited']);
+  await use('copy-code');
+  await v.el('copy-code').filter({ hasText: /Copied|Could not copy/ }).waitFor(); // a browser may refuse the clipboard
+  await use('continue', 'Tab');
+  await v.page.locator(id('answer-text'), { hasText: 'and on' }).waitFor();
+  await v.done();
+
+  await use('options-open');
+  await v.tabTo('opt-seed', 'Tab');
+  await type('7');
+  await key('Enter');
+  await v.el('chip-seed').waitFor();
+  await v.page.evaluate(() => { window.asked = []; for (const i of ['file-input', 'import-input']) document.getElementById(i).addEventListener('click', (e) => { window.asked.push(i); e.preventDefault(); }); });
+  await use('attach', 'Tab');
+  assert.deepEqual(await v.page.evaluate(() => window.asked), ['file-input']);
+  await v.page.setInputFiles(id('file-input'), { name: 'n.txt', mimeType: 'text/plain', buffer: Buffer.from('n') });
+  await use('file-remove');
+  assert.equal(await v.el('file-chip').count(), 0);
+  await v.tabTo('model-select');
+  const model = await v.page.inputValue(id('model-select'));
+  await key(model === 'demo-small' ? 'ArrowDown' : 'ArrowUp');
+  assert.notEqual(await v.page.inputValue(id('model-select')), model);
+  await v.tabTo('key-select', 'Tab');
+  await type('Manage');
+  await key('Enter'); // where the choice is open
+  await v.el('keys-dialog').locator('[open]').or(v.page.locator('#keys-dialog[open]')).waitFor();
+  await v.tabTo('key-name', 'Tab');
+  await key('Escape');
+  await v.page.locator('#keys-dialog:not([open])').waitFor({ state: 'attached' });
+
+  await drawer();
+  await use('rename', place.isPhone ? 'Tab' : 'Shift+Tab'); // not by way of Firefox's own controls
+  await key('ControlOrMeta+a');
+  await type('By keys');
+  await key('Enter');
+  await v.page.locator('.chat-title', { hasText: 'By keys' }).waitFor();
+  const text = await saved(v.page, () => use('export', 'Tab'));
+  assert.equal(JSON.parse(text).chats[0].title, 'By keys');
+  await use('import', 'Tab');
+  assert.deepEqual(await v.page.evaluate(() => window.asked), ['file-input', 'import-input']);
+  await use('server-open', 'Tab');
+  await v.page.locator('#server-status', { hasText: 'No chats are kept' }).waitFor();
+  await key('Escape');
+  await use('theme', 'Tab');
+  await use('language', 'Tab');
+  await v.page.locator('html[lang="ko"]').waitFor();
+  await key('Enter');
+  await v.page.locator('html[lang="en"]').waitFor();
+  await v.tabTo('search');
+  await type('EDITED');
+  await v.el('snippet').waitFor();
+  await key('ArrowDown');
+  await key('Enter');
+  assert.deepEqual(await v.bubbles(), ['River question edited']);
+  await drawer();
+  await v.tabTo('search', place.isPhone ? 'Tab' : 'Shift+Tab');
+  await key('Escape');
+  await use('remove', 'Tab');
+  await use('remove-yes', 'Tab');
+  await v.page.waitForFunction(() => document.querySelectorAll('[data-testid="chat"]').length === 0);
+  assert.equal(await focused(), 'new-chat');
+  await v.close();
+});
+
+feature('a reader who scrolls up a little is not taken back by what comes', async () => {
+  const v = await visit();
+  const hold = { at: 1600 };
+  mock.next({ text: 'A line of text.\n\n'.repeat(600), everyMs: 2, hold });
+  await v.ask('go');
+  await v.page.waitForFunction(() => document.querySelector('#scroll').scrollTop > 200);
+  await v.page.hover('#scroll');
+  await v.page.mouse.wheel(0, -40);
+  await v.page.locator('#latest').waitFor();
+  hold.at = Infinity;
+  await v.page.locator('#latest').click();
+  await v.done();
+  assert.ok(await until(() => v.page.evaluate(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 80; }), 30_000));
+  await v.close();
+}, PLACES.filter((p) => !p.isPhone));
+
+feature('words without an end fit a phone', async () => {
+  const long = 'Donaudampfschifffahrt'.repeat(9);
+  mock.models = [long];
+  const v = await visit();
+  const fits = async (state) => assert.deepEqual(await v.page.evaluate(() => {
+    const scrolls = (el) => el !== null && el.id !== 'scroll' && (['auto', 'scroll', 'hidden'].includes(getComputedStyle(el).overflowX) || scrolls(el.parentElement));
+    return [...document.querySelectorAll('body *')].filter((el) => el.checkVisibility() && !el.closest('.hidden, svg, option') && el.getBoundingClientRect().right > innerWidth + 1 && !scrolls(el.parentElement))
+      .map((el) => `${el.localName}.${el.className}`).concat(document.scrollingElement.scrollWidth > innerWidth ? ['the page'] : [],
+        [...document.querySelectorAll('#scroll, #history, dialog[open]')].filter((el) => el.scrollWidth > el.clientWidth + 1).map((el) => `${el.id} scrolls`));
+  }), [], state);
+  mock.next({ text: `${long} **${long}** \`${long}\` [${long}](https://e.org/${long})\n\n- ${long}\n\n> ${long}\n\n# ${long}`, reasoning: long, calls: [[long, '{}']] }, { status: 400, message: long });
+  await v.page.setInputFiles(id('file-input'), { name: `${long.slice(0, 100)}.txt`, mimeType: 'text/plain', buffer: Buffer.from(long) });
+  await v.el('file-chip').waitFor();
+  await fits('a file');
+  await v.ask(long);
+  await v.done();
+  await v.page.evaluate(() => { for (const d of document.querySelectorAll('details')) d.open = true; });
+  await fits('an answer');
+  await v.ask(long);
+  await v.done();
+  await fits('an error');
+  await v.page.setInputFiles(id('file-input'), { name: `${long.slice(0, 100)}.bin`, mimeType: 'text/plain', buffer: Buffer.from([0]) });
+  await v.page.locator('#notice', { hasText: 'is not a text file' }).waitFor();
+  await fits('a notice');
+  await v.side();
+  await v.page.fill(id('search'), long.slice(3));
+  await v.el('snippet').waitFor();
+  await fits('the list');
+  await v.el('remove').first().click();
+  await fits('a dialog');
+  mock.models = ['demo-small', 'demo-large'];
+  await v.close();
+}, PLACES.filter((p) => p.isPhone));
+
+feature('where the browser keeps nothing, the page says so and goes on', async () => {
+  const context = await contextOf({});
+  await context.addInitScript(() => { Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('refused', 'SecurityError'); } }); });
+  const page = await context.newPage();
+  await page.goto(mock.page);
+  await page.locator(ready).waitFor();
+  for (const n of [1, 2]) {
+    await page.fill(id('composer'), `Question ${n}`);
+    await page.press(id('composer'), 'Enter');
+    await page.locator('#notice', { hasText: 'storage is full or off' }).waitFor();
+    await page.locator(id('message-assistant')).nth(n - 1).locator(id('regenerate')).waitFor();
+  }
+  await side(page);
+  assert.equal(await page.locator(id('chat')).count(), 1);
+  await context.close();
+}, PLACES.filter((p) => !p.isPhone));
 
 // ---- axe-core -------------------------------------------------------------------------------------------------------
 
@@ -366,61 +621,48 @@ const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-pra
 const LOOK = `axe.run(document, { runOnly: ${JSON.stringify(RULES)}, resultTypes: ['violations'] })
   .then((r) => r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ')).join(', ')))`;
 
-test('axe-core finds nothing: light and dark, phone and desktop, in each state of the page', async () => {
+feature('axe-core finds nothing in each state of the page', async () => {
   const chats = [{ id: 'abcd', title: 'A chat', created: 1, updated: 2, messages: [
     { id: 'a1', at: 1, parent: '', role: 'user', text: 'question', files: [{ name: 'a.txt', text: 'x' }] },
     { id: 'a2', at: 1, parent: 'a1', role: 'assistant', text: '# One\n\n`code` and\n\n```c\nint x;\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |\n\n- [x] done', reasoning: 'hm', calls: 'f {} → 1', model: 'm', end: 'length' },
     { id: 'a3', at: 2, parent: 'a1', alt: true, role: 'assistant', text: '{"a":[1]}', model: 'm', end: 'stop' },
     { id: 'a4', at: 3, parent: 'a3', role: 'user', text: 'more' }, { id: 'a5', at: 3, parent: 'a4', role: 'assistant', text: '', model: 'm', end: 'error', error: { kind: 'network' } }] }];
   const buffer = Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats }));
-  for (const viewport of [{ width: 1280, height: 800 }, { width: 360, height: 700 }]) {
-    const v = await visit({ viewport });
-    await v.page.evaluate(AXE);
-    const look = async (state) => {
-      for (const colorScheme of ['light', 'dark']) {
-        await v.page.emulateMedia({ colorScheme });
-        await v.page.locator(`html[data-theme="${colorScheme}"]`).waitFor();
-        assert.deepEqual(await v.page.evaluate(LOOK), [], `${colorScheme}, ${viewport.width}, ${state}`);
-      }
-    };
-    await look('empty');
-    await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer });
-    await v.page.locator('#notice', { hasText: 'Imported: 1.' }).waitFor();
-    if (viewport.width < 800) await v.el('sidebar-open').click();
-    await v.page.fill(id('search'), 'question');
-    await v.el('snippet').waitFor();
-    await look('search');
-    await v.page.locator(id('chat')).first().locator('.chat-open').click();
-    await v.page.setInputFiles(id('file-input'), { name: 'n.txt', mimeType: 'text/plain', buffer: Buffer.from('n') });
-    await v.el('file-chip').waitFor();
-    await v.el('options-open').click();
-    await v.el('opt-seed').fill('x');
-    await v.el('options-save').click();
-    await look('options');
-    assert.deepEqual(await v.page.evaluate(() => [...document.querySelectorAll('#options-dialog input, #options-dialog textarea')].filter((e) => e.getBoundingClientRect().right > innerWidth - 16).map((e) => e.id)), []);
-    await v.el('opt-seed').fill('5');
-    await v.el('options-save').click();
-    await v.page.selectOption(id('key-select'), { label: 'Manage keys…' });
-    await look('keys');
-    await v.page.keyboard.press('Escape');
-    await v.el('chip-seed').waitFor();
-    const [bar, scroll] = await v.page.evaluate(() => ['.bar', '#scroll'].map((s) => document.querySelector(s).getBoundingClientRect()));
-    assert.ok(bar.bottom <= scroll.top + 1, 'the chips lie over nothing');
-    await look('a chat');
-    await v.close();
-  }
-});
-
-test('axe-core finds nothing in Firefox', { skip: FIREFOX === undefined && 'Firefox is not installed' }, async () => {
-  const page = await launchFirefox();
-  try {
-    await page.goto(mock.page);
-    assert.ok(await until(() => page.evaluate(`Boolean(document.querySelector('${ready}'))`)));
-    await page.evaluate(`(${AXE}, 0)`.replace(/^\(/, '(() => {').replace(/, 0\)$/, '})()'));
-    await page.evaluate(`(${LOOK}.then((found) => { window.found = found; }), 0)`);
-    assert.ok(await until(() => page.evaluate('Boolean(window.found)')));
-    assert.deepEqual(await page.evaluate('window.found'), []);
-  } finally {
-    await page.close();
-  }
+  const v = await visit();
+  await v.page.evaluate(AXE);
+  const look = async (state) => {
+    for (const theme of ['light', 'dark']) {
+      await v.page.evaluate((name) => {
+        localStorage.setItem('sluice.v1.theme', name);
+        window.dispatchEvent(new Event('sluice-theme'));
+      }, theme);
+      await v.page.locator(`html[data-theme="${theme}"]`).waitFor();
+      assert.deepEqual(await v.page.evaluate(LOOK), [], `${theme}, ${state}`);
+    }
+  };
+  await look('empty');
+  await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer });
+  await v.page.locator('#notice', { hasText: 'Imported: 1.' }).waitFor();
+  await v.side();
+  await v.page.fill(id('search'), 'question');
+  await v.el('snippet').waitFor();
+  await look('search');
+  await v.page.locator(id('chat')).first().locator('.chat-open').click();
+  await v.page.setInputFiles(id('file-input'), { name: 'n.txt', mimeType: 'text/plain', buffer: Buffer.from('n') });
+  await v.el('file-chip').waitFor();
+  await v.el('options-open').click();
+  await v.el('opt-seed').fill('x');
+  await v.el('options-save').click();
+  await look('options');
+  assert.deepEqual(await v.page.evaluate(() => [...document.querySelectorAll('#options-dialog input, #options-dialog textarea')].filter((e) => e.getBoundingClientRect().right > innerWidth - 16).map((e) => e.id)), []);
+  await v.el('opt-seed').fill('5');
+  await v.el('options-save').click();
+  await v.page.selectOption(id('key-select'), { label: 'Manage keys…' });
+  await look('keys');
+  await v.page.keyboard.press('Escape');
+  await v.el('chip-seed').waitFor();
+  const [bar, scroll] = await v.page.evaluate(() => ['.bar', '#scroll'].map((s) => document.querySelector(s).getBoundingClientRect()));
+  assert.ok(bar.bottom <= scroll.top + 1, 'the chips lie over nothing');
+  await look('a chat');
+  await v.close();
 });

@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { webcrypto } from 'node:crypto';
 import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { Session } from 'node:inspector';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { jumble, random, SCRIPTS } from './page_corpus.mjs';
+import { countSteps } from './page_steps.mjs';
 
 globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
 
@@ -68,56 +68,11 @@ function assertSafe(source) {
   assert.ok(deepest < 60, `depth ${deepest}`);
 }
 
-// What the built-in functions that the modules use walk over, beside one step for the call.
-const WALKS = [
-  [String.prototype, { indexOf: (s, r, [, from = 0]) => (r < 0 ? s.length : r) - from, includes: (s) => s.length, search: (s) => s.length, trim: (s, r) => s.length - r.length,
-    replace: (s) => s.length, replaceAll: (s) => s.length, split: (s) => s.length, toLowerCase: (s) => s.length, repeat: (s, r) => r.length }],
-  [RegExp.prototype, { exec: (re, r, [s]) => (re.sticky && r ? r[0].length : s.length), test: (re, r, [s]) => s.length }],
-  [Array.prototype, { splice: (a, r, [from]) => a.length - from + 2 * r.length, slice: (a, r) => r.length, join: (a) => a.length, concat: (a, r) => r.length, map: (a) => a.length,
-    flat: (a, r) => r.length, flatMap: (a, r) => r.length, includes: (a) => a.length, indexOf: (a) => a.length, shift: (a) => a.length, unshift: (a) => a.length }],
-];
-
-/** Runs work and returns what the built-in functions walked over meanwhile. */
-function walked(work) {
-  let steps = 0;
-  const undo = [];
-  for (const [proto, walks] of WALKS) {
-    for (const [name, walk] of Object.entries(walks)) {
-      const real = proto[name];
-      proto[name] = function counted(...args) {
-        const result = real.apply(this, args);
-        steps += 1 + walk(this, result, args);
-        return result;
-      };
-      undo.push(() => { proto[name] = real; });
-    }
-  }
-  try { work(); } finally { undo.forEach((f) => f()); }
-  return steps;
-}
-
-const inspector = new Session();
-inspector.connect();
-inspector.post('Profiler.enable');
-inspector.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
-
-/** How often the blocks of the modules' code ran since the last call. */
-function blocksRun() {
-  let count = 0;
-  inspector.post('Profiler.takePreciseCoverage', (failed, { result }) => {
-    assert.ifError(failed);
-    const mine = result.filter((script) => script.url.startsWith(pathToFileURL(copy).href));
-    for (const range of mine.flatMap((script) => script.functions.flatMap((f) => f.ranges))) count += range.count;
-  });
-  return count;
-}
+const stepsOf = countSteps(pathToFileURL(copy).href);
 
 /** Asserts that work takes steps in proportion to its input, counted rather than timed: at most five times as many for four times as much. */
 function assertLinear(name, make, work, n = 30_000) {
-  const steps = (input) => {
-    blocksRun();
-    return walked(() => work(input)) + blocksRun();
-  };
+  const steps = (input) => stepsOf(() => work(input));
   const small = steps(make(n)), large = steps(make(4 * n));
   assert.ok(small > 0 && large <= 5 * small, `${name}: four times the text takes ${(large / small).toFixed(1)} times as many steps`);
 }
@@ -458,7 +413,7 @@ test('the history is bounded in number and size, the oldest go first', () => {
   assert.deepEqual(store.list().map((c) => c.updated), [5, 4, 3]);
   const big = makeChat(6, 'x'.repeat(4700));
   assert.ok(store.save(big));
-  assert.deepEqual(store.list().map((c) => c.updated), [6]);
+  assert.deepEqual([store.list().map((c) => c.updated), store.evicted], [[6], 5], 'how many went is known, to be said');
   const huge = makeChat(7, 'x'.repeat(9000));
   assert.equal(store.save(huge), false, 'too large to keep');
   assert.deepEqual(store.get(huge.id), huge, 'but there until the page is closed');

@@ -30,7 +30,9 @@ function replaced(text, pairs) {
 // name: what is run, how its file is made of the documented block, with which arguments. x: {http, https (ports), upstream,
 // folder}; in the folder lie cert.pem, key.pem and both.pem.
 const files = (x) => ['cert', 'key', 'both'].map((f) => [`/etc/ssl/llm/${f}.pem`, join(x.folder, `${f}.pem`)]);
-function newCaddy() {
+/** Caddy, if it is installed, from 2.6.4 on. */
+export function newCaddy() {
+  if (!installed('caddy')) return false;
   const [, major, minor, patch] = /(\d+)\.(\d+)\.(\d+)/.exec(spawnSync('caddy', ['version'], { encoding: 'utf8', env: { ...process.env, PATH } }).stdout).map(Number);
   return (major * 100 + minor) * 100 + patch >= 20604;
 }

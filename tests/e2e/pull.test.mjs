@@ -413,6 +413,20 @@ test('the environment names a proxy, as for curl', async () => {
   assert.deepEqual(new Set(hub.requests.map((r) => r.headers.host)), new Set(['hub.example']));
 });
 
+test('a hangup that is ignored, as by nohup, ends nothing', async () => {
+  const folder = newFolder(), [reached, atHalf] = promise(), [released, go] = promise();
+  hub.on = (asked) => (asked.host === 'files' ? { hold: Math.floor(SIZE / 2), until: released, reached: atHalf } : null);
+  const child = spawn('sh', ['-c', `trap '' HUP; exec "$0" "$@"`, SLUICE, 'pull', 'hf:acme/tiny-GGUF:Q8_0', ...common(folder)], { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
+  let err = '';
+  child.stderr.setEncoding('utf8').on('data', (d) => { err += d; });
+  const closed = once(child, 'close');
+  await reached;
+  for (const pid of [child.pid, childOf(child.pid)]) process.kill(pid, 'SIGHUP');
+  go();
+  assert.deepEqual(await closed, [0, null], err);
+  assert.equal(await sha256(join(folder, visible(folder)[0], 'tiny-Q8_0.gguf')), digestOf(tiny));
+});
+
 test('run: pulls, serves on a port of its own, and leaves nothing', async () => {
   const folder = newFolder();
   hub.on = () => null;

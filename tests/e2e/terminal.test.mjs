@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SLUICE, startServer } from './harness.mjs';
+import { onTerminal } from './terminal.mjs';
 
 const USAGE = 64;
 let server, folder, env;
@@ -46,29 +47,12 @@ async function standIn(answers) {
   return { url: `http://127.0.0.1:${s.address().port}`, close };
 }
 
-/** A command on a terminal of its own (script(1)): type(text), until(pattern) → what was shown, end(). */
+/** A command on a terminal of its own. */
 function terminal(args, more = {}) {
-  // exec: a shell between them would end by the terminal's SIGINT.
-  const child = spawn('script', ['-qfec', ['exec', SLUICE, ...args].join(' '), '/dev/null'], { cwd: folder, env: { ...env, TERM: 'xterm', ...more } });
-  const kill = () => child.kill('SIGKILL');
-  open.add(kill);
-  let shown = '', from = 0;
-  const wakes = new Set();
-  const ended = new Promise((done) => child.once('close', (status) => { open.delete(kill); for (const w of wakes) w(); done(status); }));
-  child.stdout.setEncoding('utf8').on('data', (d) => { shown += d; for (const w of wakes) w(); });
-  return {
-    type: (text) => child.stdin.write(text),
-    async until(pattern) {
-      for (;;) {
-        const m = pattern.exec(shown.slice(from));
-        if (m) { from += m.index + m[0].length; return m; }
-        if (child.exitCode !== null) throw new Error(`ended before ${pattern}: ${shown}`);
-        await new Promise((wake) => { wakes.add(wake); setTimeout(wake, 120000).unref(); });
-        wakes.clear();
-      }
-    },
-    ended,
-  };
+  const t = onTerminal([SLUICE, ...args], { cwd: folder, env: { ...env, ...more } });
+  open.add(t.kill);
+  t.ended.then(() => open.delete(t.kill));
+  return t;
 }
 
 const PARIS = 'The capital of France is Paris.\n';
@@ -96,6 +80,14 @@ test('what goes wrong is one line', async () => {
   await bad(['chat', '--key-file', '/dev/null', 'hi'], {}, USAGE, /^sluice chat: \/dev\/null: .*\n$/);
   await bad(['chat', 'a', 'b'], {}, USAGE, /^sluice chat: b: unexpected argument\n$/);
   await bad(['chat', '--url'], {}, USAGE, /^sluice chat: --url: needs a value\n$/);
+});
+
+test('what a server says of an error commands no terminal', async () => {
+  const s = await standIn((req, body, res) => { res.writeHead(401); res.end(JSON.stringify({ error: { message: 'no\u001b]0;x\u0007\nentry' } })); });
+  const r = await run(['chat', 'hi'], { url: s.url });
+  s.close();
+  assert.equal(r.status, 1);
+  assert.match(r.err, /^sluice chat: http:\S+: no \]0;x {2}entry \(401\)\nsluice chat: put the API key/);
 });
 
 test('a conversation on a terminal: remembers, answers anew, is saved and continued', async () => {

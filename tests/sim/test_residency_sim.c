@@ -2,7 +2,8 @@
  *
  * Models that do not all fit, simulated: tenants ask for them at random, with one that always asks for the next. In
  * every run the bound holds, no request waits for ever, nothing is dropped under work that runs, a model stays for its
- * turn, and who switches does not slow down the others.
+ * turn, and who switches does not slow down the others. Cascades, whose first model waits while the second answers, end
+ * with room for no more than the two.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/sched/keep_alive.h"
 #include "engine/sched/residency.h"
 
+enum { SMALL = 0, LARGE = 1, KEEP_MS = 60000 };
 enum { MODELS = 8, TENANTS = 6, REQUESTS = 64, TICK_MS = 50, TURN_MS = 5000, LOAD_MS = 1000, MS = 1000000 };
 
 struct request {
@@ -21,6 +24,7 @@ struct request {
 	int tenant;
 	uint64_t since_ns, ends_ns; /* ends_ns 0: waits */
 	uint64_t work_ns;
+	bool cascade, paused; /* it began with SMALL, which waits for LARGE */
 };
 
 struct world {
@@ -28,10 +32,12 @@ struct world {
 	uint64_t now;
 	struct residency r;
 	struct residency_model m[MODELS];
+	struct keep_alive keep[MODELS];
 	uint64_t coming_ns, going_ns[MODELS];
 	struct request q[REQUESTS];
 	uint64_t n_brought, longest_ns, served[TENANTS], waited_ns[TENANTS];
 	int next_of_switcher;
+	uint64_t n_taken_over;
 };
 
 static uint64_t draw(struct world *w, uint64_t least, uint64_t most)
@@ -58,6 +64,17 @@ static int count_of(const struct world *w, int tenant)
 	return n;
 }
 
+/* One of SMALL's cascade goes on with LARGE. */
+static void end(struct world *w, struct request *q)
+{
+	bool goes_on = q->cascade && q->model == SMALL;
+	w->n_taken_over += q->cascade && q->model == LARGE;
+	q->model = goes_on ? LARGE : -1;
+	q->paused = goes_on;
+	q->ends_ns = 0;
+	q->since_ns = w->now;
+}
+
 /* Requests start where their model is here, and end. */
 static void serve(struct world *w)
 {
@@ -76,8 +93,9 @@ static void serve(struct world *w)
 		if (q->ends_ns != 0) {
 			assert_true(m->state == RESIDENCY_HERE || m->state == RESIDENCY_LEAVING);
 			m->used_ns = w->now;
+			keep_alive_use(&w->keep[q->model], (uint64_t)q->tenant + 100, w->now);
 			if (w->now >= q->ends_ns)
-				q->model = -1;
+				end(w, q);
 		}
 	}
 }
@@ -86,13 +104,16 @@ static void look(struct world *w)
 {
 	for (int k = 0; k < MODELS; k++) {
 		struct residency_model *m = &w->m[k];
-		m->busy = m->wished = false;
+		m->busy = m->wished = m->begun = false;
+		m->expires_ns = keep_alive_end(&w->keep[k]);
 		for (int i = 0; i < REQUESTS; i++) {
 			const struct request *q = &w->q[i];
 			uint64_t tenant = (uint64_t)q->tenant + 100;
+			m->begun = m->begun || (k == SMALL && q->model == LARGE && q->paused);
 			if (q->model != k)
 				continue;
 			m->busy = m->busy || q->ends_ns != 0;
+			m->begun = m->begun || q->ends_ns != 0;
 			if (q->ends_ns != 0 || m->state != RESIDENCY_ABSENT)
 				continue;
 			if (m->wished && residency_rank(&w->r, m->tenant, m->since_ns, w->now) <=
@@ -103,6 +124,15 @@ static void look(struct world *w)
 			m->since_ns = q->since_ns;
 		}
 	}
+}
+
+/* The wish that is served is that of the other model of the pair, the only one. */
+static bool first_is_partner(const struct world *w, int model)
+{
+	for (int k = 0; k < MODELS; k++)
+		if (w->m[k].wished && k != SMALL + LARGE - model)
+			return false;
+	return w->m[SMALL + LARGE - model].wished;
 }
 
 static void move(struct world *w)
@@ -121,9 +151,13 @@ static void move(struct world *w)
 		case RESIDENCY_DROP:
 			assert_false(m->busy);
 			assert_true(w->now - m->here_ns >= TURN_MS * (uint64_t)MS);
+			assert_false(m->begun && m->paired && first_is_partner(w, a.model));
 			m->state = RESIDENCY_GOING;
 			break;
-		case RESIDENCY_LEAVE: m->state = RESIDENCY_LEAVING; break;
+		case RESIDENCY_LEAVE:
+			assert_false(m->paired && first_is_partner(w, a.model));
+			m->state = RESIDENCY_LEAVING;
+			break;
 		case RESIDENCY_STAY: m->state = RESIDENCY_HERE; break;
 		case RESIDENCY_NOTHING: break;
 		}
@@ -144,6 +178,7 @@ static void tick(struct world *w)
 			m->here_ns = m->used_ns = w->now;
 		} else if (m->state == RESIDENCY_GOING) {
 			m->state = RESIDENCY_ABSENT;
+			keep_alive_clear(&w->keep[k]);
 		}
 	}
 	serve(w);
@@ -155,11 +190,11 @@ static void begin(struct world *w, unsigned seed, bool even)
 {
 	*w = (struct world){.seed = seed, .now = MS};
 	w->r.cfg = (struct residency_config){.bound = 300, .turn_ns = TURN_MS * (uint64_t)MS};
-	for (int k = 0; k < MODELS; k++)
-		w->m[k] = (struct residency_model){.on_demand = true,
-						   .state = RESIDENCY_ABSENT,
-						   .bytes = even ? 100 : draw(w, 20, 300),
-						   .keep_ns = 60000 * (uint64_t)MS};
+	for (int k = 0; k < MODELS; k++) {
+		w->m[k] = (struct residency_model){
+		    .on_demand = true, .state = RESIDENCY_ABSENT, .bytes = even ? 100 : draw(w, 20, 300)};
+		keep_alive_init(&w->keep[k], KEEP_MS * (uint64_t)MS);
+	}
 	for (int i = 0; i < REQUESTS; i++)
 		w->q[i].model = -1;
 }
@@ -240,6 +275,61 @@ static void one_tenant_switches(void **state)
 	assert_true(brought <= 10 * (300000 / TURN_MS + 2) * 3);
 }
 
+/* Cascades of SMALL and LARGE, for which there is just room, beside tenants that ask for others. Each waits for its
+ * second model while its first one keeps its place: none waits for ever, none is lost. */
+static void cascades_end(void **state)
+{
+	(void)state;
+	for (unsigned seed = 1; seed <= 20; seed++) {
+		struct world w;
+		begin(&w, seed, true);
+		w.r.cfg.bound = 200;
+		w.m[SMALL].paired = w.m[LARGE].paired = true;
+		uint64_t asked = 0;
+		for (int i = 0; i < 20 * 60 * 5; i++) {
+			if (draw(&w, 0, 99) == 0 && count_of(&w, 1) < 8) {
+				ask(&w, 1, SMALL, draw(&w, 100, 1500));
+				for (int k = 0; k < REQUESTS; k++)
+					w.q[k].cascade = w.q[k].tenant == 1;
+				asked++;
+			}
+			if (draw(&w, 0, 99) == 0 && count_of(&w, 2) < 8)
+				ask(&w, 2, (int)draw(&w, 2, 3), draw(&w, 100, 4000));
+			tick(&w);
+		}
+		assert_true(w.longest_ns < (uint64_t)4 * 4 * (TURN_MS + 4000 + LOAD_MS) * MS);
+		settle(&w);
+		assert_int_equal(w.n_taken_over, asked);
+	}
+}
+
+/* A tenant that unloads its model after every answer reloads it once a turn at most, and unloads it under no other. */
+static void one_tenant_unloads(void **state)
+{
+	(void)state;
+	struct world w;
+	uint64_t seconds = 60 * 5;
+	begin(&w, 1, true);
+	for (uint64_t i = 0; i < 20 * seconds; i++) {
+		if (count_of(&w, 0) == 0)
+			ask(&w, 0, 0, 100);
+		if (count_of(&w, 0) == 0 || i % 3 == 0)
+			keep_alive_ask(&w.keep[0], 100, 0, w.now);
+		tick(&w);
+	}
+	assert_true(w.served[0] > 100);
+	assert_true(w.n_brought <= seconds * 1000 / TURN_MS + 1);
+	/* Beside one that uses the same model. */
+	begin(&w, 1, true);
+	for (uint64_t i = 0; i < 20 * seconds; i++) {
+		if (i % 200 == 0)
+			ask(&w, 1, 0, 100);
+		keep_alive_ask(&w.keep[0], 100, 0, w.now);
+		tick(&w);
+	}
+	assert_int_equal(w.n_brought, 1);
+}
+
 /* By hand: charges fade, and the older wish wins in the end. */
 static void charges(void **state)
 {
@@ -259,6 +349,7 @@ static void charges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(charges), cmocka_unit_test(random_demand),
-					   cmocka_unit_test(one_tenant_switches)};
+					   cmocka_unit_test(one_tenant_switches), cmocka_unit_test(cascades_end),
+					   cmocka_unit_test(one_tenant_unloads)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

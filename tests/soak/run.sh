@@ -73,10 +73,10 @@ export THOROUGH=1
 log=$out/test_conversation_faults.log
 timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/conversation/test_conversation_faults" >"$log" 2>&1 </dev/null
 result "every allocation of a conversation" $? "$log"
-for t in nonces hostile_requests; do
+for t in nonces hostile_requests page_stream; do
 	log=$out/$t.log
 	SLUICE=$PWD/$folder/sluice timeout -k 10 $((600 * slow)) node --test "tests/e2e/$t.test.mjs" >"$log" 2>&1 </dev/null
-	result "$t, ten thousand streams" $? "$log"
+	result "$t, the whole of it" $? "$log"
 done
 
 log=$out/pull.log

@@ -7,11 +7,17 @@
 #include "base/log.h"
 #include "tests/support/chat_rig.h"
 
+static uint8_t residence = PROTO_RESIDENCE_HERE;
+
 static void says_hello_as(struct chat_rig *c, uint64_t epoch)
 {
 	struct proto_hello hello = {.version = PROTO_VERSION, .epoch = epoch, .n_models = 1, .name = {"test", 4}};
-	struct proto_model model = {
-	    .state = PROTO_MODEL_READY, .role = 2, .does = PROTO_DOES_GENERATE, .n_ctx = 100, .name = {"m", 1}};
+	struct proto_model model = {.state = PROTO_MODEL_READY,
+				    .role = 2,
+				    .residence = residence,
+				    .does = PROTO_DOES_GENERATE,
+				    .n_ctx = 100,
+				    .name = {"m", 1}};
 	buf_clear(&c->hello, 0);
 	assert_int_equal(proto_put_hello(&c->hello, &hello), 0);
 	assert_int_equal(proto_put_model(&c->hello, &model), 0);
@@ -110,6 +116,22 @@ static void the_last_turns_are_computed_again(void **state)
 	assert_int_equal(c->n_prefills, 1);
 }
 
+static void an_absent_model_stays_absent(void **state)
+{
+	struct chat_rig *c = *state;
+	char id[64];
+	long before = value_of(warmed);
+	CHAT_UNTIL(c, app_ready(c->app));
+	respond(c, "{\"model\":\"m\",\"input\":\"one\"}", id);
+	residence = PROTO_RESIDENCE_ABSENT;
+	restart_engine(c, 2);
+	idle_turns(c, 1500);
+	assert_int_equal(c->n_prefills, 0);
+	residence = PROTO_RESIDENCE_HERE;
+	restart_engine(c, 3);
+	CHAT_UNTIL(c, value_of(warmed) == before + 1);
+}
+
 static void other_work_goes_first(void **state)
 {
 	struct chat_rig *c = *state;
@@ -178,6 +200,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(the_last_turns_are_computed_again, set_up, chat_tear_down),
+	    cmocka_unit_test_setup_teardown(an_absent_model_stays_absent, set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(other_work_goes_first, set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(the_engine_goes_again, set_up, chat_tear_down),
 	    cmocka_unit_test_setup_teardown(the_gateway_ends_meanwhile, set_up, chat_tear_down),

@@ -110,6 +110,15 @@ static void refuses_by_name(void **state)
 	    {"{" CHAT ",\"think\":\"x\"}", "think", "invalid_value"},
 	    {"{" CHAT ",\"format\":\"yaml\"}", "format", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":[]}", "keep_alive", "invalid_type"},
+	    {"{" CHAT ",\"keep_alive\":\"\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"soon\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"5 m\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"1h30\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"5d\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\".\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"--5m\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"5m\\u0000\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"0x10s\"}", "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"top_logprobs\":2}", "top_logprobs", "invalid_value"},
 	    {"{" CHAT ",\"tools\":[{\"type\":\"function\"}]}", "tools[0].function", "missing_required_parameter"},
 	};
@@ -192,7 +201,7 @@ static void fields_are_taken(void **state)
 	assert_true((s->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0 && s->n_top_logprobs == 2);
 	assert_int_equal(c->constraint.kind, PROTO_CONSTRAINT_JSON_OBJECT);
 	assert_string_equal(c->reasoning.effort, "low");
-	assert_string_equal(c->ignored.text, "options.num_ctx, options.new, keep_alive");
+	assert_string_equal(c->ignored.text, "options.num_ctx, options.new");
 	assert_false(r.loads || r.raw);
 	ollama_request_dispose(&r);
 	chat("{" CHAT ",\"stream\":false,\"options\":{\"num_predict\":-1}}", &r);
@@ -223,19 +232,41 @@ static void asks_for_a_model_to_be_there(void **state)
 {
 	static const struct {
 		const char *keep_alive;
-		bool unloads;
-	} cases[] = {{"0", true},       {"\"0\"", true}, {"\"0s\"", true}, {"\"0m\"", true},
-		     {"\"5m\"", false}, {"300", false},  {"-1", false},    {"\"05m\"", false}};
+		int64_t ms;
+	} cases[] = {{"0", 0},
+		     {"-0.0", 0},
+		     {"\"0\"", 0},
+		     {"\"0s\"", 0},
+		     {"\"0m\"", 0},
+		     {"\"5m\"", 300000},
+		     {"300", 300000},
+		     {"0.25", 250},
+		     {"1e300", OLLAMA_KEEP_EVER},
+		     {"-1", OLLAMA_KEEP_EVER},
+		     {"\"-1\"", OLLAMA_KEEP_EVER},
+		     {"\"-1m\"", OLLAMA_KEEP_EVER},
+		     {"\"05m\"", 300000},
+		     {"\"1h30m\"", 5400000},
+		     {"\"+1.5h\"", 5400000},
+		     {"\"250ms\"", 250},
+		     {"\".5s\"", 500},
+		     {"\"100us\"", 1},
+		     {"\"100\u00b5s\"", 1},
+		     {"\"60\"", 60000},
+		     {"\"999999999999h\"", OLLAMA_KEEP_EVER},
+		     {"null", OLLAMA_KEEP_UNSAID}};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char body[128];
 		struct ollama_request r;
 		snprintf(body, sizeof body, "{\"model\":\"m\",\"keep_alive\":%s}", cases[i].keep_alive);
 		chat(body, &r);
-		assert_true(r.loads && r.unloads == cases[i].unloads);
+		assert_true(r.loads);
+		assert_int_equal(r.keep_ms, cases[i].ms);
 		ollama_request_dispose(&r);
 		generate(body, &r);
-		assert_true(r.loads && r.unloads == cases[i].unloads);
+		assert_true(r.loads);
+		assert_int_equal(r.keep_ms, cases[i].ms);
 		ollama_request_dispose(&r);
 	}
 }
