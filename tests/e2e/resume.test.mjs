@@ -15,7 +15,7 @@ for (const threads of [1, 4]) {
     let server;
     before(async () => {
       server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=5ms', 'engine.echo.rate=500',
-        'gateway.resume.grace=500ms', 'gateway.resume.stream_bytes=128KiB', 'gateway.heartbeat=50ms'] });
+        'gateway.resume.grace=5s', 'gateway.resume.stream_bytes=128KiB', 'gateway.heartbeat=50ms'] });
     });
     after(async () => assert.equal(await server?.stop(), 0, server?.log()));
 
