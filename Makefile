@@ -87,9 +87,6 @@ ISA_vnni := $(ISA_avx512) -mavx512vnni
 # Nor are they sanitized, which takes four times as long to compile: tests/kernels runs them as they ship, between guard bands.
 isa = $(or $(foreach i,avx512 vnni avx2,$(if $(findstring _$(i),$(1)),$(ISA_$(i)) -g1 $(if $(findstring address,$(SAN)),-fno-sanitize=all))))
 
-# Sanitized tests spend much of their time in them.
-hot = $(if $(SAN),$(if $(findstring kernels/cpu/,$(1)),-O2))
-
 # A folder's own files and its rooms'.
 sources = $(wildcard $(foreach d,$(1),$(d)/*.c $(d)/*/*.c))
 LIB_SRC := $(call sources,base kernels engine cascade cache gateway)
@@ -179,7 +176,7 @@ $(B)/libcmd.a: $(filter-out %/main.o,$(CMD_OBJ))
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call isa,$*) $(call hot,$*) -MMD -MP -c -o $@ $<
+	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
 $(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o $(B)/gateway/api/api_ollama.o $(B)/cmd/hub/hub_net.o: $(B)/version.h
 

@@ -29,7 +29,7 @@ static struct eng_config config(int mode, bool alike)
 	return (struct eng_config){.models = models,
 				   .n_models = 2,
 				   .backend = "auto",
-				   .n_threads = 1,
+				   .n_threads = 2,
 				   .n_text_workers = 1,
 				   .page_tokens = 16,
 				   .kv_bytes = 32 << 20,
