@@ -58,10 +58,12 @@ static bool grow_states(struct rx_dfa *d)
 /* Is it known without a search to have a string? */
 static bool is_live(struct rx_pool *p, rx a)
 {
-	for (; p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
+	const uint8_t known = RX_SURE | RX_LIVE | RX_NULLABLE;
+	/* A long literal is known at its head: to walk it from every state is quadratic. */
+	for (; !rx_has(p, a, known) && p->nodes[a].op == OP_CAT; a = p->nodes[a].b)
 		if (!is_live(p, p->nodes[a].a))
 			return false;
-	if (rx_has(p, a, RX_SURE | RX_LIVE | RX_NULLABLE))
+	if (rx_has(p, a, known))
 		return true;
 	/* A spelling is kept only if it can become a character, and any number of texts have that character. */
 	return rx_is_cofinite(p, p->nodes[a].op == OP_JSON ? p->nodes[a].a : a);

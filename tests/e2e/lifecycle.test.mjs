@@ -282,10 +282,15 @@ test('a reload brings new certificates to new connections', async () => {
 });
 
 test('SIGTERM: running answers finish, /live and /ready tell the truth, the drain has a deadline', async () => {
-  await start({ sets: ['engine.echo.rate=20', 'gateway.drain=8s', 'supervisor.drain=15s'] });
-  const session = connection(server.https), over1 = chat(server.http, server.keys.paid, { model: 'default', messages: user(words('h1', 30)) });
-  const finishes = stream(session, server.keys.paid, words('short', 30));
-  await finishes.began;
+  await start({ sets: ['engine.echo.rate=20', 'gateway.drain=60s', 'supervisor.drain=90s'] });
+  // Two answers that come to their end, and one that holds the drain while its state is asked for.
+  const session = connection(server.https), holder = connection(server.https);
+  let over1;
+  const over1Began = new Promise((began) => {
+    over1 = chat(server.http, server.keys.paid, { model: 'default', messages: user(words('h1', 30)) }, { onEvent: () => began() });
+  });
+  const finishes = stream(session, server.keys.paid, words('short', 30)), holds = stream(holder, server.keys.paid, words('holds', 1500));
+  await Promise.all([over1Began, finishes.began, holds.began]);
   process.kill(server.pid, 'SIGTERM');
   await awaitLog('gateway: draining');
   assert.equal((await request(server.http, '/live')).status, 200);
@@ -295,6 +300,8 @@ test('SIGTERM: running answers finish, /live and /ready tell the truth, the drai
   assert.equal(refused.status, 503);
   assert.equal(JSON.parse(refused.body).error.code, 'shutting_down');
   assert.equal(refused.headers['retry-after'], '1');
+  assert.equal(holds.code, null, 'it holds the drain');
+  holder.destroy();
   assertWhole(await finishes.ended, words('short', 30), 'HTTP/2');
   assert.deepEqual(session.goaways.map((g) => [g.code, g.last]), [[0, 2 ** 31 - 1], [0, 1]]);
   const r = await over1;

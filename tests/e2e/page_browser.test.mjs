@@ -871,24 +871,30 @@ test('task lists are indented level by level, and their text stands where other 
 });
 
 test('the page itself never scrolls, at any size and zoom', onMock, async () => {
-  for (const [width, height] of [[1920, 1080], [1366, 768], [1024, 600], [768, 1024], [390, 844], [320, 568]]) {
-    for (const zoom of [1, 1.1, 1.5, 0.67]) {
-      const v = await visit({ viewport: { width: Math.round(width / zoom), height: Math.round(height / zoom) }, deviceScaleFactor: zoom });
-      for (const filled of [false, true]) {
-        if (filled) {
-          mock.next({ text: 'A line of text.\n\n'.repeat(60), everyMs: 0 });
-          await v.ask('Hello');
-          await v.done();
-        }
+  const sizes = [[1920, 1080], [1366, 768], [1024, 600], [768, 1024], [390, 844], [320, 568]];
+  for (const [i, zoom] of [1, 1.1, 1.5, 0.67].entries()) {
+    const of = ([width, height]) => ({ width: Math.round(width / zoom), height: Math.round(height / zoom) });
+    // One window of each zoom is resized; each begins with another size.
+    const v = await visit({ viewport: of(sizes[(i * 5) % 6]), deviceScaleFactor: zoom });
+    for (const filled of [false, true]) {
+      if (filled) {
+        mock.next({ text: 'A line of text.\n\n'.repeat(60), everyMs: 0 });
+        await v.ask('Hello');
+        await v.done();
+      }
+      for (let k = 0; k < 6; k++) {
+        const size = of(sizes[(i * 5 + k) % 6]);
+        await v.page.setViewportSize(size);
+        await v.page.waitForFunction(({ width, height }) => innerWidth === width && innerHeight === height, size);
         const extra = await v.page.evaluate(() => {
           const root = document.documentElement;
           window.scrollTo(9, 9);
           return [root.scrollWidth - root.clientWidth, root.scrollHeight - root.clientHeight, window.scrollX, window.scrollY, document.body.scrollTop];
         });
-        assert.deepEqual(extra, [0, 0, 0, 0, 0], `${width} x ${height} at ${zoom}`);
+        assert.deepEqual(extra, [0, 0, 0, 0, 0], `${JSON.stringify(size)} at ${zoom}`);
       }
-      await v.close();
     }
+    await v.close();
   }
 });
 

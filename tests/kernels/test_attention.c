@@ -21,11 +21,12 @@ static struct kn_backend *open_table(const struct kn_ops *o, int n_threads)
 	return open_with(o, &(struct kn_config){.n_threads = n_threads, .max_rows = 64, .max_width = 8448});
 }
 
-enum { N_SEQS = 3, LAYERS = 2, LAYER = 1, MAX_HEAD = 128 };
+enum { N_SEQS = 3, LAYERS = 2, LAYER = 1, MAX_HEAD = 128, LONGEST = 513, MAX_ROW = 18 * 32 };
 static const int32_t row_seq[] = {1, 0, 2, 0, 1, 0, 1, 0, 2, 1, 0};
 static const int32_t row_pos[] = {512, 0, 3, 255, 257, 1, 511, 256, 17, 510, 254};
 /* The whole of each row's text, or a part that ends behind the row. */
 static const int32_t row_sees[] = {513, 257, 18, 257, 513, 2, 512, 257, 18, 513, 256};
+static const int longest[N_SEQS] = {257, LONGEST, 18};
 
 struct cache {
 	struct kn_kv kv;
@@ -53,7 +54,6 @@ static void make_cache(struct cache *c, const struct kn_ops *o, struct kn_backen
 	memset(c->kv.v, 0xFF, c->n * sizeof(float));
 	for (int i = 0; i < N(c->table); i++)
 		c->table[i] = -1;
-	static const int longest[N_SEQS] = {257, 513, 18};
 	for (int s = 0; s < N_SEQS; s++)
 		for (int p = 0; p * page_tokens < longest[s]; p++)
 			c->table[s * 64 + p] = (pages++ * 29 + 7) % c->kv.n_pages;
@@ -73,11 +73,19 @@ static void *block_at(const struct cache *c, bool keys, int layer, int seq, int 
 	       kn_kv_block_at(&c->kv, c->table[seq * 64 + pos / c->kv.page_tokens], layer, head);
 }
 
-static double kv_get(const struct cache *c, bool keys, int seq, int pos, int head, int d)
+/* The keys or the values of the layer in double: [sequence][head][position][element]. */
+static void decode(const struct cache *c, bool keys, double *out)
 {
 	const struct kn_kv *kv = &c->kv;
-	return (double)kn_kv_get(kv->type, block_at(c, keys, LAYER, seq, pos, head), keys, kv->page_tokens,
-				 kv->head_dim, pos % kv->page_tokens, d);
+	for (int seq = 0; seq < N_SEQS; seq++)
+		for (int head = 0; head < kv->n_kv_heads; head++)
+			for (int pos = 0; pos < longest[seq]; pos++) {
+				const void *block = block_at(c, keys, LAYER, seq, pos, head);
+				double *to = out + ((seq * kv->n_kv_heads + head) * LONGEST + pos) * kv->head_dim;
+				for (int d = 0; d < kv->head_dim; d++)
+					to[d] = (double)kn_kv_get(kv->type, block, keys, kv->page_tokens, kv->head_dim,
+								  pos % kv->page_tokens, d);
+			}
 }
 
 static void kv_put(const struct cache *c, bool keys, int seq, int pos, int head, const float *x)
@@ -90,8 +98,11 @@ static void kv_put(const struct cache *c, bool keys, int seq, int pos, int head,
 static void check_attention(const struct cache *c, const struct kn_ops *o, const float *q, int n_heads,
 			    const struct kn_attn *how, const float *out)
 {
-	static double s[513], w[513];
+	static double s[LONGEST], w[LONGEST], keys[N_SEQS * LONGEST * MAX_ROW], values[N_SEQS * LONGEST * MAX_ROW];
 	int hd = c->kv.head_dim;
+	assert_true(c->kv.n_kv_heads * hd <= MAX_ROW);
+	decode(c, true, keys);
+	decode(c, false, values);
 	double scale = (double)how->scale, cap = (double)how->softcap;
 	/* An element with a scale is rounded where it is multiplied, here each by itself, there the sum or the
 	 * weight: U for either. */
@@ -101,11 +112,13 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		int n = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row],
 		    blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
 		int from = how->window > 0 && n > how->window ? n - how->window : 0;
+		size_t at = (size_t)((seq * c->kv.n_kv_heads + head) * LONGEST * hd);
+		const double *k = keys + at, *v = values + at;
 		double max = -INFINITY, min = INFINITY, sum = 0, score_error = 0;
 		for (int p = from; p < n; p++) {
 			double dot = 0, magnitude = 0;
 			for (int d = 0; d < hd; d++) {
-				double x = (double)q[i * hd + d] * kv_get(c, true, seq, p, head, d);
+				double x = (double)q[i * hd + d] * k[p * hd + d];
 				dot += x;
 				magnitude += fabs(x);
 			}
@@ -116,6 +129,8 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		}
 		for (int p = from; p < n; p++)
 			sum += w[p] = exp(s[p] - max);
+		for (int p = from; p < n; p++)
+			w[p] /= sum;
 		/* A weight: its score is off by score_error, its difference to the maximum by U of the range,
 		 * its exponential by 2U; each later block may shrink it by a factor that is off by as much
 		 * and a product. That stands above and below the fraction; so does a summation of n terms.
@@ -126,7 +141,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		for (int d = 0; d < hd; d++) {
 			double want = 0, magnitude = 0;
 			for (int p = from; p < n; p++) {
-				double x = w[p] / sum * kv_get(c, false, seq, p, head, d);
+				double x = w[p] * v[p * hd + d];
 				want += x;
 				magnitude += fabs(x);
 			}
@@ -150,7 +165,6 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 		make_cache(&c, o, b, type, page_tokens, n_kv_heads, head_dim);
 		c.step.row_sees = both_ways ? row_sees : NULL;
 		/* Only held positions of the layer are numbers: whatever else is read shows as NaN. */
-		static const int longest[N_SEQS] = {257, 513, 18};
 		for (int s = 0; s < N_SEQS; s++)
 			for (int p = 0; p < longest[s]; p++)
 				for (int side = 0; side < 2 * n_kv_heads; side++) {

@@ -12,7 +12,7 @@
 #include "base/fault.h"
 #include "tests/kernels/only_cuda.h"
 
-enum { N_REQUESTS = 5, MADE = 8 };
+enum { N_REQUESTS = 5, MADE = 6 };
 
 static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
 static const char *const said[N_REQUESTS] = {"The capital of France is", "One two three four five six",

@@ -20,7 +20,7 @@ static struct eng_config config(void)
 	return (struct eng_config){.models = models,
 				   .n_models = 1,
 				   .backend = "cpu-ref",
-				   .n_threads = 2,
+				   .n_threads = 1,
 				   .n_text_workers = 2,
 				   .page_tokens = 16,
 				   .kv_bytes = 8 << 20,
@@ -91,7 +91,7 @@ static void same_together_as_alone(void **state)
 		}
 		run_stop(&r);
 		together(&cfg, expect);
-		cfg.n_threads = 1;
+		cfg.n_threads = 2;
 		cfg.step_tokens = 7;
 		together(&cfg, expect);
 		/* Pages for 40 × 16 tokens: about two of the longest prompts. */

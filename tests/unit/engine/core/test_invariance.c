@@ -29,7 +29,7 @@ static struct eng_config config(void)
 				   .n_models = 1,
 				   .backend = backend,
 				   .kv_type = kv_type,
-				   .n_threads = 2,
+				   .n_threads = 1,
 				   .n_text_workers = 1,
 				   .page_tokens = 16,
 				   .kv_bytes = 256 << 20,
@@ -126,7 +126,7 @@ static void check(const struct answer *expect)
 	/* Other chunks, other numbers of threads. */
 	for (int k = 0; k < 2; k++) {
 		cfg.step_tokens = k == 0 ? 17 : 300;
-		cfg.n_threads = k == 0 ? 1 : 3;
+		cfg.n_threads = k == 0 ? 2 : 3;
 		cfg.page_tokens = k == 0 ? 8 : 32;
 		run_start(&r, &cfg);
 		all_at_once(&r, expect);

@@ -82,7 +82,7 @@ static void start(struct rig *x, const struct kn_ops *ops, const char *path, int
 {
 	struct model_quantize q = {.type = quantize, .n_threads = 1};
 	struct model_how how = {.quantize = quantize >= 0 ? &q : NULL};
-	struct kn_config cfg = {.n_threads = 2, .max_rows = MOST, .max_width = 1 << 16};
+	struct kn_config cfg = {.n_threads = 1, .max_rows = MOST, .max_width = 1 << 16};
 	struct sl_err err = {0};
 	*x = (struct rig){.ops = ops};
 	assert_int_equal(ops->open(&cfg, &x->b, &err), 0);
