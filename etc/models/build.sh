@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the demo pair from nothing: corpus, tokenizer, training, export, evaluation, golden file.
-# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about an hour and a half on two quiet cores with
-# AMX. The committed files were made in several runs, see README.md.
+# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about an hour and a half on two
+# quiet cores with AMX. The committed files were made in several runs, see README.md.
 #
 #   etc/models/build.sh            seed 7, python3
 #   SEED=11 PYTHON=/usr/bin/python3 etc/models/build.sh

@@ -82,7 +82,8 @@ def tool_questions():
     for i in range(32):
         offered, q, called, _, _ = asked(i)
         f = called["tool_calls"][0]["function"]
-        add("calls", i, offered, [q], [json.dumps({"name": f["name"], "arguments": json.loads(f["arguments"])}, ensure_ascii=False)])
+        wanted = {"name": f["name"], "arguments": json.loads(f["arguments"])}
+        add("calls", i, offered, [q], [json.dumps(wanted, ensure_ascii=False)])
     for i in range(32):
         offered, q, called, text, answer = asked(i)
         add("results", i, offered, [q, called, text], [answer])
@@ -95,9 +96,10 @@ def tool_questions():
         if i % 4 == 3:        # the tool that it needs is not there
             city = ask.city(None)
             q, _ = ask.weather(tools.WEATHER, city)
-            add("negatives", i, both[1:] if i % 8 == 3 else None, [{"role": "user", "content": q}], [f"I do not know the weather in {city}."])
+            offered, answer = both[1:] if i % 8 == 3 else None, [f"I do not know the weather in {city}."]
         else:
-            add("negatives", i, (both, both[::-1], both[:1], both[1:])[i // 4 % 4], [{"role": "user", "content": easy[i]["question"]}], easy[i]["answer"])
+            offered, q, answer = (both, both[::-1], both[:1], both[1:])[i // 4 % 4], easy[i]["question"], easy[i]["answer"]
+        add("negatives", i, offered, [{"role": "user", "content": q}], answer)
     return out
 
 
@@ -166,8 +168,8 @@ def ask_torch(path, items):
 
 
 def ask_engine(engine, path, items):
-    lines = "".join(json.dumps({"id": q["id"], "messages": messages_of(q), "tools": q.get("tools", []), "max_tokens": MAX_TOKENS, "temperature": 0},
-                               ensure_ascii=False) + "\n" for q in items)
+    lines = "".join(json.dumps({"id": q["id"], "messages": messages_of(q), "tools": q.get("tools", []), "max_tokens": MAX_TOKENS,
+                                "temperature": 0}, ensure_ascii=False) + "\n" for q in items)
     done = subprocess.run([engine, "model", "generate", path, "--batch"], input=lines.encode(), stdout=subprocess.PIPE, check=True)
     by_id = {}
     for line in done.stdout.decode().splitlines():
@@ -234,7 +236,8 @@ def main():
         by_ability = {}
         for q, (text, _) in zip(more, answers[len(items):]):
             if "ability" in q:
-                by_ability.setdefault(q["ability"], []).append((q, text, tool_right(q, text) if q["ability"] in TOOL_BARS else text.strip() == q["answer"][0]))
+                good = tool_right(q, text) if q["ability"] in TOOL_BARS else text.strip() == q["answer"][0]
+                by_ability.setdefault(q["ability"], []).append((q, text, good))
         if by_ability:
             for k in TOOL_BARS.keys() & by_ability.keys():
                 good, bar = sum(r for _, _, r in by_ability[k]), TOOL_BARS[k]

@@ -196,7 +196,10 @@ class Asker:
             r.shuffle(fields)
         n = person["name"]
         clause = {"age": f"is {person['age']} years old", "city": f"lives in {person['city']}", "job": f"is a {person['job']}"}
-        text = f"{n} " + " and ".join(clause[k] for k in fields) + "." if r.random() < 0.6 else " ".join(f"{n} {clause[k]}." for k in fields)
+        if r.random() < 0.6:
+            text = f"{n} " + " and ".join(clause[k] for k in fields) + "."
+        else:
+            text = " ".join(f"{n} {clause[k]}." for k in fields)
         question = self.pick(RECORD_ASKS, RECORD_HELD_OUT).format(t=text, s=self.schema(wanted))
         return question, json.dumps({k: person[k] for k in wanted})
 
