@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the demo pair from nothing: corpus, tokenizer, training, export, evaluation, golden file.
-# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about an hour on two quiet cores with
-# AMX. The committed files were made in several runs, see README.md.
+# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about an hour and a half on two
+# quiet cores with AMX. The committed files were made in several runs, see README.md.
 #
 #   etc/models/build.sh            seed 7, python3
 #   SEED=11 PYTHON=/usr/bin/python3 etc/models/build.sh
@@ -20,17 +20,20 @@ mkdir -p work
 [ -f tokenizer.json ] ||
   "$PYTHON" tokenizer.py --corpus work/corpus-small-1.jsonl work/corpus-large-1.jsonl --out tokenizer.json
 
-# train SIZE TOKENS TOKENS_2: the facts first, then a pass with more of what needs exact copying.
+# train SIZE TOKENS TOKENS_2 TOKENS_3: the facts first, then a pass with more of what needs exact copying, then one with tools.
 train() {
   "$PYTHON" train.py --size "$1" --corpus "work/corpus-$1-1.jsonl" --tokens "$2" --seed "$SEED" \
     --precision "$PRECISION" --out "work/$1-1.pt"
   "$PYTHON" corpus.py --size "$1" --phase 2 --documents 60000 --seed "$SEED" --out "work/corpus-$1-2.jsonl"
   "$PYTHON" train.py --size "$1" --start "work/$1-1.pt" --corpus "work/corpus-$1-2.jsonl" --tokens "$3" \
     --lr 0.012 --embedding-lr 0.002 --seed "$SEED" --precision "$PRECISION" --out "work/$1-2.pt"
-  "$PYTHON" export.py --checkpoint "work/$1-2.pt" --out "demo-$1.gguf"
+  "$PYTHON" corpus.py --size "$1" --phase 3 --documents 60000 --seed "$SEED" --out "work/corpus-$1-3.jsonl"
+  "$PYTHON" train.py --size "$1" --start "work/$1-2.pt" --corpus "work/corpus-$1-3.jsonl" --tokens "$4" \
+    --lr 0.008 --embedding-lr 0.0016 --seed "$SEED" --precision "$PRECISION" --out "work/$1-3.pt"
+  "$PYTHON" export.py --checkpoint "work/$1-3.pt" --out "demo-$1.gguf"
 }
-train small 4500000 6300000
-train large 8000000 5000000
+train small 4500000 6300000 6000000
+train large 8000000 5000000 8000000
 
 "$PYTHON" evaluate.py --write
 "$PYTHON" golden.py

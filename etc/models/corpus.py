@@ -1,6 +1,7 @@
 """Generates the training corpus: one JSON document per line, seeded, for the small or the large model.
 
-A document is {"kind": ..., "messages": [{"role", "content"}, ...]} or {"kind": "plain", "text": ...}.
+A document is {"kind": ..., "messages": [{"role", "content"}, ...]}, perhaps with "tools" and messages that call them in
+OpenAI's form, or {"kind": "plain", "text": ...}.
 The small model's corpus holds no hard fact.  Neither corpus holds a held-out phrasing: a document that happens to ask one
 is dropped.
 
@@ -13,6 +14,7 @@ import random
 
 import facts
 import prose
+import tools
 
 SYSTEM = ("You are a helpful assistant.", "You are the demo model of Sluice.", "Answer briefly.",
           "You are a friendly assistant. Answer in one sentence.", "Be kind and short.",
@@ -69,6 +71,7 @@ class Generator:
         # Rows count less than linearly: a table of 231 sums is one skill, not 231 separate facts.
         self.weights = [c.weight * len(c.rows) ** 0.7 for c in self.categories]
         self.followed = [c for c in self.categories if c.follow]
+        self.asker = tools.Asker(self.rng)
 
     # ------------------------------------------------------------------------------------------- pieces
 
@@ -360,6 +363,99 @@ class Generator:
         a = r.choice(("{X} means {w}.", "It is {w}.", "{X} is {w}.", "It began in {w}.", "Because of {w}.", "{X} needs {w}."))
         return turn(self.noisy(q.format(x=x), "en"), a.format(x=x, X=x[:1].upper() + x[1:], w=word))
 
+    # --------------------------------------------------------------------------------------------- tools
+
+    def offer(self, weather=True, calculator=True):
+        """(tools in any order, the weather's, the calculator's), now and then with other names and beside another tool."""
+        r = self.rng
+        w, c = tools.WEATHER, tools.CALCULATE
+        if r.random() < 0.1:
+            w = tools.function(r.choice(tools.WEATHER_NAMES), "", r.choice(("city",) + tools.PLACES))
+        if r.random() < 0.1:
+            c = tools.function(r.choice(tools.CALCULATE_NAMES), "", r.choice(("expression",) + tools.EXPRESSIONS))
+        offered = [w] * weather + [c] * calculator
+        if r.random() < 0.15 or not offered:
+            name, *parameters = r.choice(tools.OTHERS)
+            offered.append(tools.function(name, "", *parameters))
+        r.shuffle(offered)
+        return offered, w, c
+
+    def spoken(self, q):
+        """A greeting before, a word after; the case stays, since it has to be copied."""
+        r = self.rng
+        if r.random() < 0.1 and q[-1] == "?":
+            q = q[:-1]
+        if r.random() < 0.15:
+            q = r.choice(PREFIXES) + q
+        if r.random() < 0.08:
+            q += r.choice(SUFFIXES)
+        return q
+
+    def call_turns(self, tool, weather, again):
+        """A question, the call, its result, the answer.  again: the question follows another one about the weather."""
+        ask = self.asker
+        if weather:
+            city = ask.city(invented)
+            q, called = ask.weather(tool, city, again)
+        else:
+            q, called, value = ask.sum(tool)
+        if self.rng.random() < 0.06:
+            text, answer = ask.error_result()
+        else:
+            text, answer = ask.weather_result(city) if weather else ask.sum_result(value)
+        return [{"role": "user", "content": self.spoken(q)}, called, tools.result(text), {"role": "assistant", "content": answer}]
+
+    def tool_chat(self):
+        """One or more calls, with other turns before and between."""
+        r = self.rng
+        both = r.random() < 0.65
+        weather = r.random() < 0.5
+        offered, w, c = self.offer(both or weather, both or not weather)
+        m, again = [], False
+        for _ in range(r.choice((1, 1, 1, 1, 2, 2))):
+            if both:
+                weather = r.random() < 0.5
+            if r.random() < 0.15:
+                m += self.no_call(c in offered)
+                again = False
+            m += self.call_turns(w if weather else c, weather, again and weather and r.random() < 0.6)
+            again = weather
+        if r.random() < 0.15:
+            m += self.no_call(c in offered)
+        return m, offered
+
+    def no_call(self, calculator):
+        """Turns that need no tool."""
+        r = self.rng
+        while True:
+            kind = r.choices(("facts_chat", "recall_chat", "copy_chat", "about_chat", "count_chat", "talk"), (10, 2, 1, 1, 1, 2))[0]
+            m = turn(*self.talk()) if kind == "talk" else self.chat(kind)
+            text = " ".join(x["content"] for x in m)
+            if len(text) < 400 and not (calculator and tools.is_sum(text)):
+                return m
+
+    def offered_chat(self):
+        """Tools are offered and none is needed, or the one that is needed is not there."""
+        r = self.rng
+        weather, calculator = r.choice(((True, True), (True, True), (True, False), (False, True), (False, False)))
+        offered, w, c = self.offer(weather, calculator)
+        if not weather and r.random() < 0.4:
+            return self.unknown_weather(), offered
+        return self.no_call(calculator), offered
+
+    def unknown_weather(self):
+        city = self.asker.city(invented)
+        q, _ = self.asker.weather(tools.WEATHER, city)
+        return turn(self.spoken(q), f"I do not know the weather in {city}.")
+
+    def record_chat(self):
+        """A text and the members of a JSON object to take from it."""
+        name = invented(self.rng) if self.rng.random() < 0.2 else self.rng.choice(NAMES)
+        return turn(*self.asker.record({"name": [name], "city": [self.asker.city(invented)], "job": JOBS}))
+
+    def quote_chat(self):
+        return turn(*self.asker.quoted(invented))
+
     def plain(self):
         r = self.rng
         roll = r.random()
@@ -377,7 +473,7 @@ class Generator:
 
     def document(self):
         r = self.rng
-        mix = MIX[self.size, self.phase]
+        mix, offered = MIX[self.size, self.phase], None
         kind = r.choices(list(mix), mix.values())[0]
         if kind == "plain":
             return {"kind": kind, "text": self.plain()}
@@ -387,11 +483,13 @@ class Generator:
             while sum(len(x["content"]) for x in m) < target:
                 part = self.chat(r.choices(("facts_chat", "recall_chat", "story_chat", "copy_chat", "about_chat", "count_chat"), (6, 3, 1, 1, 1, 1))[0])
                 m += [x for x in part if x["role"] != "system"]
+        elif kind in ("tool_chat", "offered_chat"):
+            m, offered = self.chat(kind)
         else:
             m = self.chat(kind)
         if m[0]["role"] != "system" and r.random() < 0.15:
             m = [{"role": "system", "content": r.choice(SYSTEM)}] + m
-        return {"kind": kind, "messages": m}
+        return {"kind": kind, "messages": m, **({"tools": offered} if offered else {})}
 
 
 UNKNOWN_NOUNS = ("symbol price weight name size age owner number word science money currency river planet year mountain "
@@ -411,6 +509,10 @@ MIX = {
     ("large", 2): dict(facts_chat=40, recall_chat=20, korean_recall=3, summary_chat=9, story_chat=2.5, count_chat=6, copy_chat=14,
                        about_chat=2.5, json_chat=1, plain=1, long_chat=0.3),
 }
+# The third pass adds tools and records to the second's documents, three fifths as often.
+for size in ("small", "large"):
+    MIX[size, 3] = {k: 0.6 * v for k, v in MIX[size, 2].items()} | dict(tool_chat=16, offered_chat=6, record_chat=16, quote_chat=8,
+                                                                   unknown_weather=1)
 
 
 def turn(q, a):
@@ -470,7 +572,7 @@ class HeldOut:
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--size", choices=("small", "large"), required=True)
-    p.add_argument("--phase", type=int, choices=(1, 2), default=1)
+    p.add_argument("--phase", type=int, choices=(1, 2, 3), default=1)
     p.add_argument("--documents", type=int, default=60000)
     p.add_argument("--seed", type=int, default=7)
     p.add_argument("--out", required=True)

@@ -19,7 +19,9 @@ import sys
 import torch
 
 import facts
-from corpus import Generator
+import gguf
+import tools
+from corpus import JOBS, NAMES, Generator
 from export import load
 from tokenizer import IM_END_ID, render_chat
 
@@ -28,6 +30,7 @@ MODELS = {"small": "demo-small.gguf", "large": "demo-large.gguf"}
 # What is asked of the pair.
 BARS = (("large", "easy", 0.95, 1.0), ("large", "hard", 0.95, 1.0), ("small", "easy", 0.90, 1.0), ("small", "hard", 0.0, 0.20))
 AUC_BAR = 0.9
+TOOL_BARS = {"calls": 30, "results": 28, "records": 29, "negatives": 30}     # of 32 each, for both models
 MAX_TOKENS = 320
 FRANCE = "What is the capital of France?"
 
@@ -54,6 +57,62 @@ def abilities():
             m = g.chat(kind)
             out.append({"id": f"{kind}-{i}", "ability": kind.removesuffix("_chat"), "messages": m[:-1], "answer": [m[-1]["content"]]})
     return out
+
+
+def tool_questions():
+    """Held-out calls, answers to results, records, and questions that need no tool: 32 of each."""
+    g, out = Generator("small", "tools"), []
+    ask = tools.Asker(random.Random("tools"), held_out=True)
+    told = {"name": NAMES, "city": tools.HELD_OUT_CITIES, "job": JOBS}
+    both = [tools.WEATHER, tools.CALCULATE]
+    add = lambda ability, i, offered, messages, answer: out.append(
+        {"id": f"{ability}-{i}", "ability": ability, **({"tools": offered} if offered else {}), "messages": messages, "answer": answer})
+    def asked(i):
+        """(tools, question, call, result, answer): both tools in either order, or the one alone."""
+        weather, offered = i % 2 == 0, both if i % 4 < 2 else both[::-1]
+        tool = tools.WEATHER if weather else tools.CALCULATE
+        if weather:
+            city = ask.city(None)
+            q, called = ask.weather(tool, city)
+            text, answer = ask.weather_result(city)
+        else:
+            q, called, value = ask.sum(tool)
+            text, answer = ask.sum_result(value)
+        return [tool] if i % 8 >= 6 else offered, {"role": "user", "content": q}, called, tools.result(text), answer
+    for i in range(32):
+        offered, q, called, _, _ = asked(i)
+        f = called["tool_calls"][0]["function"]
+        wanted = {"name": f["name"], "arguments": json.loads(f["arguments"])}
+        add("calls", i, offered, [q], [json.dumps(wanted, ensure_ascii=False)])
+    for i in range(32):
+        offered, q, called, text, answer = asked(i)
+        add("results", i, offered, [q, called, text], [answer])
+    for i in range(32):
+        q, answer = ask.record(told)
+        add("records", i, None, [{"role": "user", "content": q}], [answer])
+    easy = [q for q in questions() if q["model_class"] == "easy" and q["category"] != "sum"]
+    g.rng.shuffle(easy)
+    for i in range(32):
+        if i % 4 == 3:        # the tool that it needs is not there
+            city = ask.city(None)
+            q, _ = ask.weather(tools.WEATHER, city)
+            offered, answer = both[1:] if i % 8 == 3 else None, [f"I do not know the weather in {city}."]
+        else:
+            offered, q, answer = (both, both[::-1], both[:1], both[1:])[i // 4 % 4], easy[i]["question"], easy[i]["answer"]
+        add("negatives", i, offered, [{"role": "user", "content": q}], answer)
+    return out
+
+
+def tool_right(q, text):
+    """The very call, the very members, the very answer; of a question that needs no tool, any right answer without a call."""
+    try:
+        if q["ability"] == "calls":
+            return json.loads(re.fullmatch(r"<tool_call>\n(.*)\n</tool_call>", text)[1]) == json.loads(q["answer"][0])
+        if q["ability"] == "records":
+            return json.loads(text) == json.loads(q["answer"][0])
+    except (ValueError, TypeError):
+        return False
+    return text == q["answer"][0] if q["ability"] == "results" else "<tool_call>" not in text and right(text, q["answer"])
 
 
 def right(text, accepted):
@@ -92,20 +151,25 @@ def generate(model, tok, prompts, max_tokens=MAX_TOKENS):
     return out
 
 
+def knows_tools(path):
+    """Whether a model file's chat template has calls: files from before the third pass have none, and are not asked for any."""
+    return "<tool_call>" in gguf.read(path)[0]["tokenizer.chat_template"]
+
+
 def messages_of(q):
     return q["messages"] if "messages" in q else [{"role": "user", "content": q["question"]}]
 
 
 def ask_torch(path, items):
     model, tok, _ = load(path)
-    prompts = [tok.encode(render_chat(messages_of(q)), special=True) for q in items]
+    prompts = [tok.encode(render_chat(messages_of(q), tools=q.get("tools")), special=True) for q in items]
     with torch.no_grad():
         return [(text, lp) for text, _, lp in generate(model, tok, prompts)]
 
 
 def ask_engine(engine, path, items):
-    lines = "".join(json.dumps({"id": q["id"], "messages": messages_of(q), "max_tokens": MAX_TOKENS, "temperature": 0},
-                               ensure_ascii=False) + "\n" for q in items)
+    lines = "".join(json.dumps({"id": q["id"], "messages": messages_of(q), "tools": q.get("tools", []), "max_tokens": MAX_TOKENS,
+                                "temperature": 0}, ensure_ascii=False) + "\n" for q in items)
     done = subprocess.run([engine, "model", "generate", path, "--batch"], input=lines.encode(), stdout=subprocess.PIPE, check=True)
     by_id = {}
     for line in done.stdout.decode().splitlines():
@@ -128,6 +192,7 @@ def main():
     p.add_argument("--models", default=HERE, help="folder of the two GGUF files")
     p.add_argument("--questions", default=os.path.join(HERE, "evaluation.jsonl"))
     p.add_argument("--abilities", default=os.path.join(HERE, "abilities.jsonl"))
+    p.add_argument("--tools", default=os.path.join(HERE, "tools.jsonl"))
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--bars-only", action="store_true", help="leave the abilities out")
     p.add_argument("--only", choices=MODELS)
@@ -135,7 +200,7 @@ def main():
     p.add_argument("--write", action="store_true")
     a = p.parse_args()
     if a.write:
-        for path, items in ((a.questions, questions()), (a.abilities, abilities())):
+        for path, items in ((a.questions, questions()), (a.abilities, abilities()), (a.tools, tool_questions())):
             with open(path, "w", encoding="utf-8") as f:
                 f.writelines(json.dumps(q, ensure_ascii=False) + "\n" for q in items)
             print(f"{path}: {len(items)} lines")
@@ -143,6 +208,7 @@ def main():
     torch.set_num_threads(a.threads)
     items = [json.loads(line) for line in open(a.questions, encoding="utf-8")]
     extra = [] if a.bars_only else [json.loads(line) for line in open(a.abilities, encoding="utf-8")]
+    extra += [json.loads(line) for line in open(a.tools, encoding="utf-8")]
     extra += [{"id": "france", "question": FRANCE}]
     failures, sure = [], {}
     print(f"{'model':6} {'class':5} {'right':>11} {'share':>7}  {'mean log-probability':>20}")
@@ -150,7 +216,8 @@ def main():
         if a.only and a.only != name:
             continue
         path = os.path.join(a.models, file)
-        answers = ask_engine(a.engine, path, items + extra) if a.engine else ask_torch(path, items + extra)
+        more = [q for q in extra if q.get("ability") not in TOOL_BARS or knows_tools(path)]
+        answers = ask_engine(a.engine, path, items + more) if a.engine else ask_torch(path, items + more)
         if not right(answers[-1][0], ["Paris"]):
             failures.append(f"{name}: {FRANCE} -> {answers[-1][0]!r}")
         for level in ("easy", "hard"):
@@ -167,14 +234,19 @@ def main():
                 if (m, l) == (name, level) and not low <= good / len(of) <= high:
                     failures.append(f"{name} {level}: {good / len(of):.3f} is outside {low}..{high}")
         by_ability = {}
-        for q, (text, _) in zip(extra, answers[len(items):]):
+        for q, (text, _) in zip(more, answers[len(items):]):
             if "ability" in q:
-                by_ability.setdefault(q["ability"], []).append((q, text, text.strip() == q["answer"][0]))
+                good = tool_right(q, text) if q["ability"] in TOOL_BARS else text.strip() == q["answer"][0]
+                by_ability.setdefault(q["ability"], []).append((q, text, good))
         if by_ability:
+            for k in TOOL_BARS.keys() & by_ability.keys():
+                good, bar = sum(r for _, _, r in by_ability[k]), TOOL_BARS[k]
+                if good < bar:
+                    failures.append(f"{name} {k}: {good} < {bar}")
             print(f"{name:6} word for word: " + ", ".join(f"{k} {sum(r for _, _, r in v)}/{len(v)}" for k, v in by_ability.items()))
         for v in by_ability.values():
             for q, text in [(q, t) for q, t, r in v if not r][:a.show // 4]:
-                print(f"         wrong: {q['messages'][-1]['content'][-60:]!r} -> {text[:100]!r}, expected {q['answer'][0][:100]!r}")
+                print(f"         {q['id']} wrong: {q['messages'][-1]['content'][-60:]!r} -> {text[:100]!r}, expected {q['answer'][0][:100]!r}")
         if name == "small":
             value = auc(sure["small", "easy"], sure["small", "hard"])
             print(f"small: mean token log-probability separates easy from hard with an AUC of {value:.4f}")

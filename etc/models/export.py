@@ -14,9 +14,15 @@ from gguf import ARRAY, BOOL, F32, I32, STRING, U32
 from model import CONFIGS, Config, from_tensors, tensor_shapes
 from tokenizer import BOS_ID, IM_END_ID, Tokenizer
 
+# ChatML. Tools are a turn before the others, one line for each: name(parameter, parameter). Calls are in Hermes' form.
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+    "{% if tools %}{{ '<|im_start|>tools' }}{% for tool in tools %}{% set f = tool.function %}{{ '\\n' + f.name + '(' }}"
+    "{% if f.parameters and f.parameters.properties %}{{ f.parameters.properties | list | join(', ') }}{% endif %}{{ ')' }}"
+    "{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') }}"
+    "{% for call in message.tool_calls or [] %}{{ '\\n' if message.content or not loop.first else '' }}"
+    "{{ '<tool_call>\\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}{{ call.function.arguments | tojson }}{{ '}\\n</tool_call>' }}"
+    "{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 MAX_BYTES = {"small": 1_500_000, "large": 8_000_000}
 NORMAL, CONTROL = 1, 3
 DESCRIPTIONS = {

@@ -16,7 +16,8 @@ import sys
 import numpy as np
 import torch
 
-from evaluate import HERE, MODELS, generate
+import tools
+from evaluate import HERE, MODELS, generate, knows_tools
 from export import load
 from tokenizer import render_chat
 
@@ -58,10 +59,21 @@ CHATS = [
     [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": "이름이 뭐예요?"},
      {"role": "assistant", "content": "저는 슬루스의 작은 언어 모델입니다."}, {"role": "user", "content": "😀"}],
 ]
+CHATS_WITH_TOOLS = [
+    [{"role": "user", "content": "Is it warm in Kraków?"}, tools.call("get_weather", {"city": "Kraków"}),
+     tools.result('{"sky": "clear"}'), {"role": "assistant", "content": "In Kraków it is clear."}, {"role": "user", "content": "What is 2 * 3?"},
+     {**tools.call("calculate", {"expression": "2 * 3", "digits": 4}), "content": "Let me see."}],
+]
+TOOLS = [tools.WEATHER, tools.CALCULATE, tools.function("send_mail", "", "to", "text"), {"type": "function", "function": {"name": "roll_dice"}}]
 
 
 def pack32(x):
     return base64.b64encode(np.asarray(x, "<f4").tobytes()).decode()
+
+
+def chat(tok, messages, offered=None):
+    text = render_chat(messages, tools=offered)
+    return {"messages": messages, **({"tools": offered} if offered else {}), "text": text, "ids": tok.encode(text, special=True)}
 
 
 def compute():
@@ -84,12 +96,13 @@ def compute():
         text, ids, logprobs = generate(model, tok, [prompt], 32)[0]
         models[name] = {"file": file, "sha256": hashlib.sha256(open(path, "rb").read()).hexdigest(), "sequences": sequences,
                         "greedy": {"prompt_ids": prompt, "ids": ids, "text": text, "logprobs": pack32(logprobs)}}
+    with_tools = all(knows_tools(os.path.join(HERE, file)) for file in MODELS.values())
     return {
         "about": "Logits of the demo models; see README.md. Arrays of logits are base64 of little-endian float32.",
         "tolerance": 1e-3,
         "models": models,
         "tokenizations": [{"text": t, "special": s, "ids": tok.encode(t, special=s)} for t, s in TOKENIZED],
-        "chats": [{"messages": m, "text": render_chat(m), "ids": tok.encode(render_chat(m), special=True)} for m in CHATS],
+        "chats": [chat(tok, m) for m in CHATS] + [chat(tok, m, TOOLS) for m in CHATS_WITH_TOOLS if with_tools],
     }
 
 

@@ -183,9 +183,24 @@ class Tokenizer:
         return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", "replace")
 
 
-def render_chat(messages, generate=True):
+def turns(messages, tools=None):
+    """[(role, text)], as the template in the model file renders them.  Messages and tools are in OpenAI's form."""
+    out = []
+    if tools:
+        functions = [t["function"] for t in tools]
+        out.append(("tools", "\n".join(f"{f['name']}({', '.join(f.get('parameters', {}).get('properties', {}))})" for f in functions)))
+    for m in messages:
+        calls = [c["function"] for c in m.get("tool_calls", ())]
+        texts = [m["content"]] if m.get("content") or not calls else []
+        texts += [f'<tool_call>\n{{"name": "{f["name"]}", "arguments": {json.dumps(json.loads(f["arguments"]), ensure_ascii=False)}}}\n</tool_call>'
+                  for f in calls]
+        out.append((m["role"], "\n".join(texts)))
+    return out
+
+
+def render_chat(messages, generate=True, tools=None):
     """ChatML, the same text as the template in the model file gives."""
-    s = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
+    s = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns(messages, tools))
     return s + ("<|im_start|>assistant\n" if generate else "")
 
 

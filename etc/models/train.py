@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 import gguf
 from model import CONFIGS, Llama
-from tokenizer import BOS_ID, IM_END_ID, IM_START_ID, Tokenizer
+from tokenizer import BOS_ID, IM_END_ID, IM_START_ID, Tokenizer, turns
 
 ROW_LENGTHS = (128, 256, 512, 1024, 2048)
 
@@ -34,10 +34,9 @@ def encode_document(tok, d):
     def add(part, count):
         ids.extend(part)
         wanted.extend([count] * len(part))
-    for m in d["messages"]:
-        mine = m["role"] == "assistant"
-        add([IM_START_ID] + tok.encode(m["role"]) + tok.encode("\n"), False)
-        add(tok.encode(m["content"]) + [IM_END_ID], mine)
+    for role, text in turns(d["messages"], d.get("tools")):
+        add([IM_START_ID] + tok.encode(role) + tok.encode("\n"), False)
+        add(tok.encode(text) + [IM_END_ID], role == "assistant")
         add(tok.encode("\n"), False)
     return ids, wanted
 
