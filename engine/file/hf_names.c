@@ -12,10 +12,12 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"},        {"mistral", "llama"},      {"qwen2", "qwen2"},      {"qwen3", "qwen3"},
-    {"bert", "bert"},          {"roberta", "bert"},       {"xlm-roberta", "bert"}, {"phi3", "phi3"},
-    {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},    {"olmoe", "olmoe"},
-    {"gemma2", "gemma2"},      {"gemma3_text", "gemma3"}, {"gemma3", "gemma3"},
+    {"llama", "llama"},        {"mistral", "llama"},      {"qwen2", "qwen2"},       {"qwen3", "qwen3"},
+    {"bert", "bert"},          {"roberta", "bert"},       {"xlm-roberta", "bert"},  {"phi3", "phi3"},
+    {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},     {"smollm3", "smollm3"},
+    {"granite", "granite"},    {"seed_oss", "seed_oss"},  {"ernie4_5", "ernie4_5"}, {"glm4", "glm4"},
+    {"glm4_moe", "glm4moe"},   {"olmoe", "olmoe"},        {"gemma2", "gemma2"},     {"gemma3_text", "gemma3"},
+    {"gemma3", "gemma3"},
 };
 
 const char *hf_family(const char *model_type)
@@ -53,6 +55,12 @@ static const struct pair in_layers[] = {
     {"mlp.gate_up_proj.weight", "ffn_up.weight"}, /* both, the gate first, as GGUF's phi3 has it */
     {"mlp.down_proj.weight", "ffn_down.weight"},
     {"mlp.gate.weight", "ffn_gate_inp.weight"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
+    {"post_self_attn_layernorm.weight", "post_attention_norm.weight"},
+    {"post_mlp_layernorm.weight", "post_ffw_norm.weight"},
     {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"},
     {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
     {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},

@@ -83,20 +83,27 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 		x->weights = sl_zalloc_n(KINDS * n, sizeof *x->weights);
 	if (x == NULL || x->weights == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
-	x->op = (struct kn_experts){
-	    .route = {.n = a->experts.n, .n_used = a->experts.n_used, .norm = a->experts.norm, .scale = 1},
-	    .gate = x->weights,
-	    .up = x->weights + n,
-	    .down = x->weights + 2 * n,
-	    .act = a->experts.clamped         ? KN_GATE_CLAMPED
-		   : a->act == ARCH_GELU_TANH ? KN_GATE_GELU
-					      : KN_GATE_SILU};
+	x->op = (struct kn_experts){.route = {.n = a->experts.n,
+					      .n_used = a->experts.n_used,
+					      .sigmoid = a->experts.sigmoid,
+					      .norm = a->experts.norm,
+					      .scale = a->experts.scale},
+				    .gate = x->weights,
+				    .up = x->weights + n,
+				    .down = x->weights + 2 * n,
+				    .act = a->experts.clamped         ? KN_GATE_CLAMPED
+					   : a->act == ARCH_GELU_TANH ? KN_GATE_GELU
+								      : KN_GATE_SILU};
 	int rc = model_load_matrix(m, model_in_layer(i, "ffn_gate_inp.weight", name), a->experts.n, a->n_embd,
 				   &x->router, err);
 	for (int kind = 0; kind < KINDS && rc == 0; kind++)
 		rc = load_kind(m, i, kind, x->weights + (size_t)kind * n, err);
 	if (rc == 0 && a->experts.biases)
 		rc = load_biases(m, i, err);
+	if (rc == 0 && a->experts.sigmoid)
+		rc = model_load_vector(m, model_in_layer(i, "exp_probs_b.bias", name), a->experts.n, 0, &x->choice_bias,
+				       err);
+	x->op.route.bias = x->choice_bias;
 	return rc != 0 ? rc : load_shared(m, i, err);
 }
 
@@ -108,6 +115,7 @@ void experts_free(struct model *m, struct layer_experts *x)
 	model_free_weight(m, &x->shared_gate);
 	for (int i = 0; x->weights != NULL && i < KINDS * x->op.route.n; i++)
 		model_free_weight(m, &x->weights[i]);
+	model_free_floats(m, x->choice_bias);
 	model_free_floats(m, x->router_bias);
 	for (int kind = 0; kind < KINDS; kind++)
 		model_free_floats(m, x->biases[kind]);

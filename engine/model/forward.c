@@ -13,6 +13,8 @@ static int add_back(struct model *m, const float *post_norm, const float *next_n
 	int rc = 0;
 	if (post_norm != NULL)
 		rc = m->ops->rmsnorm(m->backend, m->normed, post_norm, a->rms_eps, n, a->n_embd, m->normed);
+	if (rc == 0 && a->residual_scale != 1)
+		rc = m->ops->scale(m->backend, m->normed, a->residual_scale, n, a->n_embd);
 	if (rc != 0)
 		return rc;
 	if (next_norm == NULL)
@@ -117,6 +119,8 @@ static int forward_head(struct model *m, const int32_t *want, int n_want)
 	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 ||
 	    (rc = o->rmsnorm(b, m->normed, m->output_norm, a->rms_eps, n_want, a->n_embd, m->normed)) != 0 ||
 	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0)
+		return rc;
+	if (a->logit_scale != 1 && (rc = o->scale(b, m->logits, a->logit_scale, n_want, a->n_vocab)) != 0)
 		return rc;
 	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
 }

@@ -86,11 +86,18 @@ const struct model_tensor *model_take_tensor(struct model *m, const char *name, 
 	return t;
 }
 
+/* A layer after the last that computes the next token is for drafts, which are made otherwise. */
+static bool drafts(const struct model *m, const char *name)
+{
+	int layer;
+	return sscanf(name, "blk.%d.", &layer) == 1 && layer >= m->info.arch.n_layers;
+}
+
 /* A tensor that this forward pass left out (a bias, for example) would silently change every answer. */
 static int check_all_used(const struct model *m, struct sl_err *err)
 {
 	for (size_t i = 0; i < model_file_n_tensors(m->file); i++)
-		if (!m->used[i])
+		if (!m->used[i] && !drafts(m, model_file_tensor_at(m->file, i)->name))
 			return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s is not supported by this version",
 				       model_file_path(m->file), model_file_tensor_at(m->file, i)->name);
 	return 0;
@@ -359,7 +366,7 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	    (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window, .sinks = l->sinks};
 	if (l->qkv.data != NULL)
 		l->attn.q_row = l->qkv.n_out;
-	l->rope = window > 0 ? &m->rope_windowed : &m->rope;
+	l->rope = !arch_turns(a, i) ? &m->no_rope : window > 0 ? &m->rope_windowed : &m->rope;
 	return rc;
 }
 
@@ -515,6 +522,9 @@ static void set_rope(struct model *m)
 	const struct model_arch *a = &m->info.arch;
 	m->rope = make_rope(&a->rope, a->n_ctx, m->inv_freq[0]);
 	m->rope_windowed = make_rope(&a->rope_windowed, a->n_ctx, m->inv_freq[1]);
+	/* An angle of zero is the identity, bit for bit. */
+	m->no_rope =
+	    (struct kn_rope){.n_rot = a->rope.n_rot, .halves = a->rope.halves, .magnitude = 1, .inv_freq = m->no_freq};
 }
 
 int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)

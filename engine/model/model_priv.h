@@ -31,6 +31,7 @@ struct layer {
 struct layer_experts {
 	struct kn_weight router, shared_gate;
 	struct kn_weight *weights;      /* [3·n]: gates, ups, downs */
+	float *choice_bias;             /* NULL, or added to the scores for the choice */
 	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
 	struct kn_experts op;
 };
@@ -50,7 +51,8 @@ struct model {
 	float *positions, *types, *embed_norm, *embed_norm_bias, *rank_dense_bias, *rank_out_bias;
 	struct kn_weight rank_dense, rank_out;
 	struct kn_rope rope, rope_windowed;
-	double inv_freq[2][ARCH_MAX_ROT];
+	struct kn_rope no_rope; /* for layers that do not turn */
+	double inv_freq[2][ARCH_MAX_ROT], no_freq[ARCH_MAX_ROT];
 	bool *used; /* [tensors of the file], until the weights are loaded */
 	int max_rows;
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */

@@ -55,7 +55,9 @@ struct arch_experts {
 	int n_ff;             /* of each expert */
 	int n_ff_shared;      /* of the expert that computes every row; 0: none */
 	int n_dense;          /* dense layers before the first mixture */
+	bool sigmoid;         /* scores are sigmoids, else a softmax; with a bias for the choice: GLM 4.5 */
 	bool norm;            /* the weights of a row's experts are divided by their sum */
+	float scale;          /* of the weights */
 	bool clamped, biases; /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
 	bool shared_gate;     /* the shared expert's output is multiplied by the sigmoid of a product */
 };
@@ -78,6 +80,9 @@ struct model_arch {
 	struct arch_experts experts;
 	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
+	float residual_scale;              /* of what each half of a layer adds: Granite, else 1 */
+	float logit_scale;                 /* of the logits: Granite, else 1 */
+	int no_rope_every;                 /* every no_rope_every-th layer does not turn: SmolLM3; 0: all do */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
 	int window;                        /* positions that a windowed layer sees, its own included; 0: none */
 	int window_pattern; /* every window_pattern-th layer sees all positions; 0: every layer is windowed */
@@ -124,6 +129,12 @@ static inline uint64_t arch_ff_floats(const struct model_arch *a)
 	uint64_t embd = (uint64_t)a->n_embd, dense = (uint64_t)(a->n_ff > x->n_ff_shared ? a->n_ff : x->n_ff_shared);
 	uint64_t mixture = 2 * (uint64_t)x->n_used * (embd + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
 	return 4 * dense + (x->n > 0 ? mixture : 0);
+}
+
+/* Whether layer i turns queries and keys by their positions. */
+static inline bool arch_turns(const struct model_arch *a, int layer)
+{
+	return a->no_rope_every == 0 || (layer + 1) % a->no_rope_every != 0;
 }
 
 /* Positions that layer i sees, including its own; 0: all. */

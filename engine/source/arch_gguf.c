@@ -21,6 +21,10 @@ struct family {
 	int odd_scale_layers; /* the layers of that largest model */
 	bool encoder, turns;  /* encoders; turns: rotary embedding, no biases, and a gate */
 	bool qk_norm_row;
+	bool scaled;        /* has factors between embeddings and logits: Granite */
+	bool bias_if_there; /* qkv_bias and qk_norm according to the tensors: GLM */
+	bool ffn_norm_is_post, sigmoid;
+	int no_rope_every;
 	bool oss; /* OpenAI's: sinks, biases everywhere, clamped experts */
 	/* Of mixtures of experts. shares_ff: without a key, a row's experts together are as wide as the dense half. */
 	bool experts, shares_ff, norm_weights, shared_expert;
@@ -40,6 +44,18 @@ static const struct family families[] = {
      .experts = true,
      .norm_weights = true,
      .oss = true},
+    {.name = "smollm3", .no_rope_every = 4},
+    {.name = "granite", .scaled = true},
+    {.name = "granitemoe", .scaled = true, .experts = true, .norm_weights = true},
+    {.name = "seed_oss", .halves = true, .qkv_bias = true, .ffn_norm_is_post = true},
+    {.name = "ernie4_5"},
+    {.name = "glm4", .post_norms = true, .bias_if_there = true},
+    {.name = "glm4moe",
+     .halves = true,
+     .bias_if_there = true,
+     .ffn_norm_is_post = true,
+     .experts = true,
+     .sigmoid = true},
     {.name = "phi3", .halves = true},
     {.name = "gemma2",
      .halves = true,
@@ -236,7 +252,7 @@ static const struct family *find_family(struct proto_str name)
 
 static int unknown_family(const struct gguf *g, struct proto_str name, struct sl_err *err)
 {
-	char known[200];
+	char known[300];
 	size_t n = 0;
 	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
 		n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", families[i].name);
@@ -246,7 +262,9 @@ static int unknown_family(const struct gguf *g, struct proto_str name, struct sl
 
 static void read_shape(struct reader *r, struct model_arch *a)
 {
-	a->n_layers = get_int(r, "block_count", 1, ARCH_MAX_LAYERS, REQUIRED);
+	/* The last ones only draft; they are not loaded. */
+	int n_drafting = get_int(r, "nextn_predict_layers", 0, 8, 0);
+	a->n_layers = get_int(r, "block_count", 1 + n_drafting, ARCH_MAX_LAYERS, REQUIRED) - n_drafting;
 	a->n_embd = get_int(r, "embedding_length", 1, ARCH_MAX_WIDTH, REQUIRED);
 	a->n_heads = get_int(r, "attention.head_count", 1, a->n_embd, REQUIRED);
 	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
@@ -266,6 +284,22 @@ float arch_gguf_attn_scale(const struct model_arch *a)
 	return 1.0f / sqrtf((float)(odd ? a->n_embd / a->n_heads : a->head_dim));
 }
 
+/* GLM 4.5's: chosen by sigmoids and a bias, with dense layers first. */
+static void read_sigmoid(struct reader *r, struct model_arch *a)
+{
+	char key[96];
+	struct arch_experts *x = &a->experts;
+	int n_shared = get_int(r, "expert_shared_count", 0, 64, 0);
+	int rc = r->rc == 0 ? gguf_get_bool(r->g, key_of(r, "expert_weights_norm", key), &x->norm, r->err) : 0;
+	if (rc != 0 && rc != SL_ENOTFOUND)
+		r->rc = rc;
+	x->sigmoid = true;
+	x->scale = (float)get_float(r, "expert_weights_scale", 1e-6, 1e6, 1);
+	x->n_dense = get_int(r, "leading_dense_block_count", 0, a->n_layers, 0);
+	(void)get_int(r, "expert_gating_func", 2, 2, 2);
+	x->n_ff_shared = n_shared * get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH / 64, REQUIRED);
+}
+
 /* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */
 static void read_experts(struct reader *r, const struct family *family, struct model_arch *a)
 {
@@ -282,6 +316,9 @@ static void read_experts(struct reader *r, const struct family *family, struct m
 	x->n_used = get_int(r, "expert_used_count", 1, most, REQUIRED);
 	x->norm = family->norm_weights;
 	x->clamped = x->biases = family->oss;
+	x->scale = 1;
+	if (family->sigmoid)
+		read_sigmoid(r, a);
 	int absent = family->shares_ff && r->rc == 0 ? a->n_ff / x->n_used : a->n_ff;
 	x->n_ff = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, absent);
 	if (family->shared_expert) {
@@ -371,6 +408,14 @@ static void read_encoder(struct reader *r, const struct family *family, struct m
 		read_rope(r, family, a);
 }
 
+/* Granite's factors between embeddings and logits. */
+static void read_granite(struct reader *r, struct model_arch *a)
+{
+	a->embed_scale = (float)get_float(r, "embedding_scale", 1e-6, 1e6, 1);
+	a->residual_scale = (float)get_float(r, "residual_scale", 1e-6, 1e6, 1);
+	a->logit_scale = 1 / (float)get_float(r, "logit_scale", 1e-6, 1e6, 1);
+}
+
 int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_err *err)
 {
 	const struct gguf *g = model_file_gguf(f);
@@ -390,13 +435,22 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 				 .post_norms = family->post_norms,
 				 .o_bias = family->oss,
 				 .sinks = family->oss,
-				 .ffn_norm_is_post = family->oss,
+				 .ffn_norm_is_post = family->oss || family->ffn_norm_is_post,
+				 .residual_scale = 1,
+				 .logit_scale = 1,
+				 .no_rope_every = family->no_rope_every,
 				 .encoder = family->encoder};
 	snprintf(a->family, sizeof a->family, "%s", family->name);
 	read_shape(&r, a);
 	read_experts(&r, family, a);
 	read_attention(&r, family, a);
 	read_pooling(&r, a);
+	if (family->scaled)
+		read_granite(&r, a);
+	if (family->bias_if_there) {
+		a->qkv_bias = model_file_find(f, "blk.0.attn_q.bias") != NULL;
+		a->qk_norm = model_file_find(f, "blk.0.attn_q_norm.weight") != NULL;
+	}
 	if (family->scaled_embed)
 		a->embed_scale = sqrtf((float)a->n_embd);
 	if (!family->encoder)

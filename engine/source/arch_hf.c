@@ -187,7 +187,8 @@ static void read_rope(struct reader *r, struct model_arch *a, double base, doubl
 	if (json_is_object(get(r, p, "full_attention")))
 		p = get(r, p, "full_attention");
 	const json_t *scaling = p != NULL ? p : get(r, r->config, "rope_scaling");
-	double partial = number_in(r, r->config, "partial_rotary_factor", 0.01, 1, 1);
+	bool glm = strncmp(a->family, "glm4", 4) == 0;
+	double partial = number_in(r, r->config, "partial_rotary_factor", 0.01, 1, glm ? 0.5 : 1);
 	partial = number_in(r, p, "partial_rotary_factor", 0.01, 1, partial);
 	int n_rot = (int)(partial * a->head_dim + 0.5);
 	if (n_rot < 2 || n_rot % 2 != 0)
@@ -309,10 +310,70 @@ static void read_shape(struct reader *r, struct model_arch *a, const struct defa
 		fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim", "do not fit together");
 }
 
+/* GLM 4.5's: chosen by sigmoids and a bias, with dense layers first. */
+static void read_glm_experts(struct reader *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	x->n = get_int(r, "n_routed_experts", 1, KN_MAX_EXPERTS, 128);
+	x->n_used = get_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 8);
+	x->n_ff = get_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH / 64, 1408);
+	x->n_ff_shared = x->n_ff * get_int(r, "n_shared_experts", 0, 64, 1);
+	x->n_dense = get_int(r, "first_k_dense_replace", 0, a->n_layers, 1);
+	x->scale = (float)number_in(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
+	x->norm = get_bool(r, "norm_topk_prob", true);
+	x->sigmoid = true;
+	if (get_int(r, "n_group", 1, KN_MAX_EXPERTS, 1) != 1 || get_int(r, "topk_group", 1, KN_MAX_EXPERTS, 1) != 1)
+		fault(r, SL_EUNSUPPORTED, "n_group", "above 1 is not supported");
+}
+
+/* What Granite multiplies between embeddings and logits. */
+static void read_granite(struct reader *r, struct model_arch *a)
+{
+	a->embed_scale = (float)number_in(r, r->config, "embedding_multiplier", 1e-6, 1e6, 1);
+	a->residual_scale = (float)number_in(r, r->config, "residual_multiplier", 1e-6, 1e6, 1);
+	a->attn_scale = (float)number_in(r, r->config, "attention_multiplier", 1e-6, 1e3, 1);
+	a->logit_scale = 1 / (float)number_in(r, r->config, "logits_scaling", 1e-6, 1e6, 1);
+}
+
+/* Layers of SmolLM3 that do not turn: the list must be that of the interval. */
+static void read_no_rope(struct reader *r, struct model_arch *a)
+{
+	const json_t *list = get(r, r->config, "no_rope_layers");
+	a->no_rope_every = get_int(r, "no_rope_layer_interval", 1, ARCH_MAX_LAYERS, 4);
+	if (list == NULL)
+		return;
+	bool fits = json_array_size(list) == (size_t)a->n_layers;
+	for (int i = 0; i < a->n_layers && fits; i++) {
+		const json_t *turns = json_array_get(list, (size_t)i);
+		fits = json_is_integer(turns) && (json_integer_value(turns) != 0) == arch_turns(a, i);
+	}
+	if (!fits)
+		fault(r, SL_EUNSUPPORTED, "no_rope_layers", "is not what no_rope_layer_interval says");
+}
+
+/* What the newer families have beyond Llama. */
+static void read_others(struct reader *r, const char *family, struct model_arch *a)
+{
+	bool seed = strcmp(family, "seed_oss") == 0, glm = strncmp(family, "glm4", 4) == 0;
+	if (seed || glm)
+		a->qkv_bias = get_bool(r, "attention_bias", seed);
+	if (strcmp(family, "glm4moe") == 0)
+		a->qk_norm = get_bool(r, "use_qk_norm", false);
+	a->post_norms = a->post_norms || strcmp(family, "glm4") == 0;
+	if (strcmp(family, "granite") == 0)
+		read_granite(r, a);
+	if (strcmp(family, "smollm3") == 0)
+		read_no_rope(r, a);
+}
+
 /* The feed-forward halves of a mixture. */
 static void read_experts(struct reader *r, const char *type, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
+	if (strcmp(type, "glm4_moe") == 0) {
+		read_glm_experts(r, a);
+		return;
+	}
 	bool mixtral = strcmp(type, "mixtral") == 0, olmoe = strcmp(type, "olmoe") == 0;
 	bool qwen2 = strcmp(type, "qwen2_moe") == 0, qwen3 = strcmp(type, "qwen3_moe") == 0;
 	if (!mixtral && !olmoe && !qwen2 && !qwen3)
@@ -323,6 +384,7 @@ static void read_experts(struct reader *r, const char *type, struct model_arch *
 	x->n_used = get_int(r, "num_experts_per_tok", 1, most, used <= most ? used : most);
 	x->norm = mixtral || get_bool(r, "norm_topk_prob", false);
 	x->n_ff = a->n_ff;
+	x->scale = 1;
 	if (qwen2 || qwen3) {
 		x->n_ff = get_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, qwen2 ? 1408 : 768);
 		if (get_int(r, "decoder_sparse_step", 1, ARCH_MAX_LAYERS, 1) != 1)
@@ -456,10 +518,11 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	if (family == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
-			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, phi3, gemma2, gemma3, bert, roberta, "
+			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
+			       "glm4, glm4_moe, phi3, gemma2, gemma3, bert, roberta, "
 			       "xlm-roberta)",
 			       r.path, type);
-	*a = (struct model_arch){.embed_scale = 1};
+	*a = (struct model_arch){.embed_scale = 1, .residual_scale = 1, .logit_scale = 1};
 	snprintf(a->family, sizeof a->family, "%s", family);
 	if (strcmp(family, "bert") == 0)
 		return read_encoder(&r, folder, a);
@@ -479,6 +542,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	a->qk_norm = a->qk_norm_row || strncmp(family, "qwen3", 5) == 0 || strcmp(family, "gemma3") == 0;
 	a->post_norms = gemma;
 	a->attn_scale = 1.0f / sqrtf((float)a->head_dim);
+	read_others(&r, family, a);
 	if (gemma) {
 		a->norm_gain_offset = 1;
 		a->embed_scale = sqrtf((float)a->n_embd);
@@ -497,6 +561,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	if (get_bool(&r, "mlp_bias", false))
 		fault(&r, SL_EUNSUPPORTED, "mlp_bias", "is not supported");
 	read_rope(&r, a, d.rope_base, strcmp(family, "gemma3") == 0 ? 1e4 : 0);
+	/* Folders of these keep pairs side by side. */
+	a->rope.halves = a->rope_windowed.halves = strcmp(family, "glm4") != 0 && strcmp(family, "ernie4_5") != 0;
 	read_window(&r, a, type);
 	read_pooling(&r, folder, a);
 	read_lengths(&r, a);

@@ -10,6 +10,8 @@
 
 /* After "<family>.". Unknown keys of attention, rope, experts and recurrent layers are refused. */
 static const struct key_rule of_family[] = {
+    {"rope.scaling.finetuned", "true", "granite"},
+    {"rope.scaling.finetuned", "true", "granitemoe"},
     {"vocab_size tensor_data_layout features_length rope.scaling.finetuned "
      "rope.scaling.original_context_length nextn_predict_layers",
      NULL, NULL},
@@ -28,6 +30,7 @@ static const struct key_rule of_family[] = {
     {"expert_weights_norm use_parallel_residual swin_norm", "false", NULL},
     {"expert_weights_norm", "true", "qwen3moe"},
     {"expert_gating_func", "3", "gpt-oss"},
+    {"expert_group_count expert_group_used_count", "1", "glm4moe"},
     {"activation_sparsity_scale", "", NULL},
     {"expert_*", "0", NULL},
     {"ssm.* wkv.* altup.* classifier.*", "", NULL},

@@ -83,6 +83,13 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 	put_u32(w, a, "expert_count", a->experts.n);
 	put_u32(w, a, "expert_used_count", a->experts.n_used);
 	put_u32(w, a, "expert_feed_forward_length", a->experts.n_ff);
+	if (a->experts.sigmoid) {
+		put_u32(w, a, "expert_shared_count", a->experts.n_ff_shared / a->experts.n_ff);
+		put_u32(w, a, "leading_dense_block_count", a->experts.n_dense);
+		put_f32(w, a, "expert_weights_scale", (double)a->experts.scale);
+		gguf_put_bool(w, key_of(a, "expert_weights_norm"), a->experts.norm);
+		return;
+	}
 	if (a->experts.n_ff_shared > 0)
 		put_u32(w, a, "expert_shared_feed_forward_length", a->experts.n_ff_shared);
 }
@@ -120,6 +127,11 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	put_scaling(w, a);
 	if (a->experts.n > 0)
 		put_experts(w, a);
+	if (strncmp(a->family, "granite", 7) == 0) {
+		put_f32(w, a, "embedding_scale", (double)a->embed_scale);
+		put_f32(w, a, "residual_scale", (double)a->residual_scale);
+		put_f32(w, a, "logit_scale", 1 / (double)a->logit_scale);
+	}
 	if (a->window > 0)
 		put_u32(w, a, "attention.sliding_window", a->window);
 	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)

@@ -268,9 +268,12 @@ static void run_experts(struct run *r, int i)
 		vectors(r, i, "ffn_up_exps.bias", x->n, x->n_ff, 0.5);
 		vectors(r, i, "ffn_down_exps.bias", x->n, a->n_embd, 0.1 / depth);
 	}
+	if (x->sigmoid)
+		vector(r, i, "exp_probs_b.bias", x->n, 0, 0.1);
 	if (x->n_ff_shared == 0)
 		return;
-	vector(r, i, "ffn_gate_inp_shexp.weight", a->n_embd, 0, in);
+	if (x->shared_gate)
+		vector(r, i, "ffn_gate_inp_shexp.weight", a->n_embd, 0, in);
 	matrix(r, i, "ffn_gate_shexp", x->n_ff_shared, a->n_embd, in);
 	matrix(r, i, "ffn_up_shexp", x->n_ff_shared, a->n_embd, in);
 	matrix(r, i, "ffn_down_shexp", a->n_embd, x->n_ff_shared, 1 / sqrt(x->n_ff_shared) / depth);
@@ -279,7 +282,7 @@ static void run_experts(struct run *r, int i)
 static void run_layer(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
-	bool fused = strcmp(a->family, "phi3") == 0;
+	bool fused = strcmp(a->family, "phi3") == 0, wide = fused || strcmp(a->family, "glm4") == 0;
 	int q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
 	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
 	gains(r, i, "attn_norm.weight", a->n_embd, 1);
@@ -311,9 +314,9 @@ static void run_layer(struct run *r, int i)
 		run_experts(r, i);
 		return;
 	}
-	if (!fused)
+	if (!wide)
 		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
-	matrix(r, i, "ffn_up", fused ? 2 * a->n_ff : a->n_ff, a->n_embd, in);
+	matrix(r, i, "ffn_up", wide ? 2 * a->n_ff : a->n_ff, a->n_embd, in);
 	matrix(r, i, "ffn_down", a->n_embd, a->n_ff, 1 / sqrt(a->n_ff) / depth);
 	if (a->post_norms)
 		gains(r, i, "post_ffw_norm.weight", a->n_embd, POST_GAIN);

@@ -80,6 +80,19 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"tiny-gpt-oss", "gpt-oss", 4, 256, 8, 2, 64, 256, 512, 1024, 1e-5, 1.5e5, false, 64, ARCH_ROPE_YARN, 4, 256,
      ARCH_POOL_NONE},
+    {"tiny-smollm3", "smollm3", 5, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 5e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-granite", "granite", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e7, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-granitemoe", "granitemoe", 2, 256, 4, 2, 64, 192, 512, 1024, 1e-6, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-seed-oss", "seed_oss", 2, 256, 4, 2, 96, 512, 512, 1024, 1e-6, 1e7, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-ernie", "ernie4_5", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-glm4", "glm4", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0, ARCH_POOL_NONE},
+    {"tiny-glm4moe", "glm4moe", 3, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
      ARCH_POOL_NONE},
     {"tiny-gemma2", "gemma2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e4, true, 64, ARCH_ROPE_PLAIN, 0, 0,
@@ -110,6 +123,16 @@ static const struct mixture {
     {"qwen3-30b-a3b", {.n = 128, .n_used = 8, .n_ff = 768, .norm = true}},
     {"gpt-oss-20b", {.n = 32, .n_used = 4, .n_ff = 2880, .norm = true, .clamped = true, .biases = true}},
     {"tiny-gpt-oss", {.n = 8, .n_used = 3, .n_ff = 192, .norm = true, .clamped = true, .biases = true}},
+    {"tiny-granitemoe", {.n = 8, .n_used = 3, .n_ff = 192, .norm = true}},
+    {"tiny-glm4moe",
+     {.n = 8,
+      .n_used = 3,
+      .n_ff = 192,
+      .n_ff_shared = 192,
+      .n_dense = 1,
+      .sigmoid = true,
+      .norm = true,
+      .scale = 1.5f}},
     {"tiny-mixtral", {.n = 4, .n_used = 2, .n_ff = 512, .norm = true}},
     {"tiny-olmoe", {.n = 8, .n_used = 3, .n_ff = 256}},
     {"tiny-qwen2moe", {.n = 6, .n_used = 4, .n_ff = 256, .n_ff_shared = 512, .shared_gate = true}},
@@ -119,8 +142,11 @@ static const struct mixture {
 static struct arch_experts experts_of(const char *shape)
 {
 	for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
-		if (strcmp(mixtures[i].shape, shape) == 0)
-			return mixtures[i].experts;
+		if (strcmp(mixtures[i].shape, shape) == 0) {
+			struct arch_experts x = mixtures[i].experts;
+			x.scale = x.scale > 0 ? x.scale : 1;
+			return x;
+		}
 	return (struct arch_experts){0};
 }
 
@@ -128,6 +154,10 @@ static void describe(const struct shape *s, struct model_arch *a)
 {
 	bool gemma2 = strcmp(s->family, "gemma2") == 0, gemma3 = strcmp(s->family, "gemma3") == 0;
 	bool gemma = gemma2 || gemma3, oss = strcmp(s->family, "gpt-oss") == 0;
+	bool granite = strncmp(s->family, "granite", 7) == 0, seed = strcmp(s->family, "seed_oss") == 0;
+	bool glm4 = strcmp(s->family, "glm4") == 0, glm4moe = strcmp(s->family, "glm4moe") == 0;
+	bool pairs = granite || glm4 || strcmp(s->family, "llama") == 0 || strcmp(s->family, "smollm3") == 0 ||
+		     strcmp(s->family, "ernie4_5") == 0;
 	*a = (struct model_arch){
 	    .n_layers = s->n_layers,
 	    .n_embd = s->n_embd,
@@ -139,25 +169,30 @@ static void describe(const struct shape *s, struct model_arch *a)
 	    .n_ctx = s->n_ctx,
 	    .rms_eps = (float)s->eps,
 	    .tied_embeddings = s->tied,
-	    .qkv_bias = oss || strncmp(s->family, "qwen2", 5) == 0,
+	    .qkv_bias = oss || seed || glm4 || glm4moe || strncmp(s->family, "qwen2", 5) == 0,
 	    .o_bias = oss,
 	    .sinks = oss,
-	    .ffn_norm_is_post = oss,
-	    .qk_norm = gemma3 || strncmp(s->family, "qwen3", 5) == 0 || strcmp(s->family, "olmoe") == 0,
+	    .ffn_norm_is_post = oss || seed || glm4moe,
+	    .residual_scale = granite ? 0.25f : 1,
+	    .logit_scale = granite ? 1 / 8.0f : 1,
+	    .no_rope_every = strcmp(s->family, "smollm3") == 0 ? 4 : 0,
+	    .qk_norm = gemma3 || strncmp(s->family, "qwen3", 5) == 0 || strcmp(s->family, "olmoe") == 0 || glm4moe,
 	    .qk_norm_row = strcmp(s->family, "olmoe") == 0,
 	    .experts = experts_of(s->name),
-	    .post_norms = gemma,
+	    .post_norms = gemma || glm4,
 	    .act = gemma ? ARCH_GELU_TANH : ARCH_SILU,
-	    .embed_scale = gemma ? sqrtf((float)s->n_embd) : 1,
-	    .attn_scale = 1.0f / sqrtf((float)s->head_dim),
+	    .embed_scale = gemma     ? sqrtf((float)s->n_embd)
+			   : granite ? 12
+				     : 1,
+	    .attn_scale = granite ? 0.0625f : 1.0f / sqrtf((float)s->head_dim),
 	    .attn_softcap = gemma2 ? 50 : 0,
 	    .final_softcap = gemma2 ? 30 : 0,
 	    .window = s->window,
 	    .window_pattern = gemma2 || oss ? 2
 			      : gemma3      ? 6
 					    : 0,
-	    .rope = {.n_rot = s->head_dim,
-		     .halves = strcmp(s->family, "llama") != 0,
+	    .rope = {.n_rot = glm4 || glm4moe ? s->head_dim / 2 : s->head_dim,
+		     .halves = !pairs,
 		     .base = s->base,
 		     .scaling = s->scaling,
 		     .factor = s->factor,

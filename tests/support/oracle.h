@@ -33,6 +33,16 @@ struct oracle {
 	/* gpt-oss: sinks, a bias of every product, a limited gate, and another name for the feed-forward half's norm.
 	 */
 	bool oss;
+	int turned;         /* elements of a head that turn; 0: all */
+	int still_every;    /* every still_every-th layer does not turn; 0: all do */
+	double half_scale;  /* of what each half of a layer adds; 0: 1 */
+	double logit_scale; /* 0: 1 */
+	bool wide_up;       /* gate and up in one matrix, but not q, k and v */
+	bool norm_is_post;  /* oss' name of the feed-forward half's norm */
+	/* Sigmoids choose, with a bias, and count times weight_scale; the first n_dense layers are dense. */
+	bool sigmoid;
+	int n_dense;
+	double weight_scale;
 };
 
 static inline double *oracle_tensor(const struct model_file *f, int layer, const char *what, size_t n)
@@ -87,7 +97,7 @@ static inline void oracle_norm(const double *x, const double *gain, int n, doubl
 
 static inline void oracle_turn(const struct oracle *m, const double *freq, double *head, int pos)
 {
-	int half = m->head_dim / 2;
+	int half = (m->turned > 0 ? m->turned : m->head_dim) / 2;
 	for (int i = 0; i < half; i++) {
 		int a = m->halves ? i : 2 * i, b = m->halves ? i + half : 2 * i + 1;
 		double c = m->magnitude * cos(pos * freq[i]), s = m->magnitude * sin(pos * freq[i]);
@@ -141,17 +151,19 @@ static inline void oracle_wide(const struct oracle *m, const double *gate, const
 struct oracle_half {
 	double *gate, *up, *down;                   /* of all experts */
 	double *router, *shared_router, *shared[3]; /* shared: gate, up, down */
-	double *router_bias, *bias[3];
+	double *router_bias, *choice_bias, *bias[3];
+	bool mixes;
 };
 
 static inline struct oracle_half oracle_half_read(const struct oracle *m, const struct model_file *f, int l)
 {
 	size_t e = (size_t)m->n_embd, ff = (size_t)m->n_ff, n = (size_t)m->n_experts, one = (size_t)m->n_ff_expert * e;
 	size_t shared = (size_t)m->n_ff_shared * e;
-	struct oracle_half h = {0};
-	if (n == 0) {
-		h.gate = m->fused ? NULL : oracle_tensor(f, l, "ffn_gate.weight", ff * e);
-		h.up = oracle_tensor(f, l, "ffn_up.weight", (m->fused ? 2 : 1) * ff * e);
+	struct oracle_half h = {.mixes = n > 0 && l >= m->n_dense};
+	bool wide = m->fused || m->wide_up;
+	if (!h.mixes) {
+		h.gate = wide ? NULL : oracle_tensor(f, l, "ffn_gate.weight", ff * e);
+		h.up = oracle_tensor(f, l, "ffn_up.weight", (wide ? 2 : 1) * ff * e);
 		h.down = oracle_tensor(f, l, "ffn_down.weight", e * ff);
 		return h;
 	}
@@ -159,6 +171,8 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 	h.up = oracle_tensor(f, l, "ffn_up_exps.weight", n * one);
 	h.down = oracle_tensor(f, l, "ffn_down_exps.weight", n * one);
 	h.router = oracle_tensor(f, l, "ffn_gate_inp.weight", n * e);
+	if (m->sigmoid)
+		h.choice_bias = oracle_tensor(f, l, "exp_probs_b.bias", n);
 	if (m->oss) {
 		h.router_bias = oracle_tensor(f, l, "ffn_gate_inp.bias", n);
 		h.bias[0] = oracle_tensor(f, l, "ffn_gate_exps.bias", n * (size_t)m->n_ff_expert);
@@ -176,8 +190,9 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 
 static inline void oracle_half_free(struct oracle_half *h)
 {
-	double *all[] = {h->gate,      h->up,        h->down,        h->router,  h->shared_router, h->shared[0],
-			 h->shared[1], h->shared[2], h->router_bias, h->bias[0], h->bias[1],       h->bias[2]};
+	double *all[] = {h->gate,      h->up,        h->down,      h->router,      h->shared_router,
+			 h->shared[0], h->shared[1], h->shared[2], h->router_bias, h->choice_bias,
+			 h->bias[0],   h->bias[1],   h->bias[2]};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
 }
@@ -187,16 +202,20 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 {
 	size_t one = (size_t)m->n_ff_expert * (size_t)m->n_embd, e = (size_t)m->n_embd;
 	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
+	double *rank = malloc((size_t)m->n_experts * sizeof *rank), scale = m->sigmoid ? m->weight_scale : 1;
 	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
-	for (int i = 0; i < m->n_experts; i++)
-		all += p[i] = exp(p[i] + (m->oss ? h->router_bias[i] : 0));
+	for (int i = 0; i < m->n_experts; i++) {
+		p[i] = m->sigmoid ? 1 / (1 + exp(-p[i])) : exp(p[i] + (m->oss ? h->router_bias[i] : 0));
+		rank[i] = p[i] + (m->sigmoid ? h->choice_bias[i] : 0);
+		all += p[i];
+	}
 	for (size_t i = 0; i < e; i++)
 		out[i] = 0;
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < m->n_experts; i++) {
 			int likelier = 0;
 			for (int k = 0; k < m->n_experts; k++)
-				likelier += p[k] > p[i];
+				likelier += rank[k] > rank[i];
 			if (likelier >= m->n_used)
 				continue;
 			used += pass == 0 ? p[i] : 0;
@@ -207,15 +226,16 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 			oracle_wide(m, h->gate + (size_t)i * one, h->up + (size_t)i * one, h->down + (size_t)i * one,
 				    m->oss ? bias : NULL, m->n_ff_expert, x, y);
 			for (size_t k = 0; k < e; k++)
-				out[k] += p[i] / (m->normed_weights ? used : all) * y[k];
+				out[k] += p[i] / (m->normed_weights ? used : all) * scale * y[k];
 		}
 	if (m->n_ff_shared > 0) {
-		double gate = 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
+		double gate = m->sigmoid ? 1 : 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
 		oracle_wide(m, h->shared[0], h->shared[1], h->shared[2], NULL, m->n_ff_shared, x, y);
 		for (size_t k = 0; k < e; k++)
 			out[k] += gate * y[k];
 	}
 	free(p);
+	free(rank);
 	free(y);
 }
 
@@ -241,7 +261,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	}
 	double *wo = oracle_tensor(f, l, "attn_output.weight", e * qw);
 	double *n1 = oracle_tensor(f, l, "attn_norm.weight", e),
-	       *n2 = oracle_tensor(f, l, m->oss ? "post_attention_norm.weight" : "ffn_norm.weight", e);
+	       *n2 =
+		   oracle_tensor(f, l, m->oss || m->norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", e);
 	double *sinks = m->oss ? oracle_tensor(f, l, "attn_sinks.weight", (size_t)m->n_heads) : NULL;
 	double *bo = m->oss ? oracle_tensor(f, l, "attn_output.bias", e) : NULL;
 	double *p1 = m->post_norms ? oracle_tensor(f, l, "post_attention_norm.weight", e) : NULL;
@@ -253,6 +274,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	double *nk = m->qk_norm ? oracle_tensor(f, l, "attn_k_norm.weight", (size_t)(hd * k_heads)) : NULL;
 	bool local = m->window > 0 && !(m->every > 0 && l % m->every == m->every - 1);
 	const double *freq = local && m->freq_local != NULL ? m->freq_local : m->freq;
+	bool turns = m->still_every == 0 || l % m->still_every != m->still_every - 1;
+	double added = m->half_scale > 0 ? m->half_scale : 1;
 
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
 	double *v = malloc((size_t)n * kw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
@@ -272,12 +295,14 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		for (int h = 0; h < m->n_heads; h++) {
 			if (m->qk_norm && h % q_heads == 0)
 				oracle_norm(qt + h * hd, nq, hd * q_heads, m->eps, qt + h * hd);
-			oracle_turn(m, freq, qt + h * hd, t);
+			if (turns)
+				oracle_turn(m, freq, qt + h * hd, t);
 		}
 		for (int h = 0; h < m->n_kv; h++) {
 			if (m->qk_norm && h % k_heads == 0)
 				oracle_norm(kt + h * hd, nk, hd * k_heads, m->eps, kt + h * hd);
-			oracle_turn(m, freq, kt + h * hd, t);
+			if (turns)
+				oracle_turn(m, freq, kt + h * hd, t);
 		}
 	}
 	for (int t = 0; t < n; t++) {
@@ -312,18 +337,18 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		if (m->post_norms)
 			oracle_norm(c, p1, m->n_embd, m->eps, c);
 		for (size_t i = 0; i < e; i++)
-			xt[i] += c[i];
+			xt[i] += added * c[i];
 		oracle_norm(xt, n2, m->n_embd, m->eps, a);
-		if (m->n_experts > 0)
+		if (half.mixes)
 			oracle_mixture(m, &half, a, c);
-		else if (m->fused)
+		else if (m->fused || m->wide_up)
 			oracle_wide(m, half.up, half.up + (size_t)m->n_ff * e, half.down, NULL, m->n_ff, a, c);
 		else
 			oracle_wide(m, half.gate, half.up, half.down, NULL, m->n_ff, a, c);
 		if (m->post_norms)
 			oracle_norm(c, p2, m->n_embd, m->eps, c);
 		for (size_t i = 0; i < e; i++)
-			xt[i] += c[i];
+			xt[i] += added * c[i];
 	}
 	double *all[] = {wqkv,
 			 m->fused ? NULL : wq,
@@ -373,6 +398,8 @@ static inline void oracle_logits(const struct oracle *m, const struct model_file
 		double *out = logits + (size_t)w * (size_t)m->n_vocab;
 		oracle_norm(x + (size_t)want[w] * e, gain, m->n_embd, m->eps, y);
 		oracle_product(head != NULL ? head : embed, y, m->n_vocab, m->n_embd, out);
+		for (int i = 0; i < m->n_vocab && m->logit_scale > 0; i++)
+			out[i] *= m->logit_scale;
 		for (int i = 0; i < m->n_vocab && m->logit_cap > 0; i++)
 			out[i] = m->logit_cap * tanh(out[i] / m->logit_cap);
 	}

@@ -519,9 +519,11 @@ static void test_gguf_labels(void **state)
 static void test_gguf_of_every_family(void **state)
 {
 	(void)state;
-	static const char *const shapes[] = {"tiny-llama", "tiny-mistral",  "tiny-qwen2",   "tiny-qwen3",
-					     "tiny-phi3",  "tiny-gemma2",   "tiny-gemma3",  "tiny-mixtral",
-					     "tiny-olmoe", "tiny-qwen2moe", "tiny-qwen3moe"};
+	static const char *const shapes[] = {"tiny-llama",   "tiny-mistral",  "tiny-qwen2",      "tiny-qwen3",
+					     "tiny-phi3",    "tiny-gemma2",   "tiny-gemma3",     "tiny-mixtral",
+					     "tiny-olmoe",   "tiny-qwen2moe", "tiny-qwen3moe",   "tiny-gpt-oss",
+					     "tiny-smollm3", "tiny-granite",  "tiny-granitemoe", "tiny-seed-oss",
+					     "tiny-ernie",   "tiny-glm4",     "tiny-glm4moe"};
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
 		struct model_arch a;
 		random_file("base.gguf", shapes[i], "f32", 1, 1);

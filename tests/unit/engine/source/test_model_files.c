@@ -197,7 +197,7 @@ static void test_families(void **arg)
 	model_file_close(f);
 }
 
-static void experts_of(const char *config, struct model_arch *a)
+static void described(const char *config, struct model_arch *a)
 {
 	md_text(dir, "config.json", config);
 	struct model_file *f = opened("");
@@ -211,21 +211,21 @@ static void test_experts(void **arg)
 	(void)arg;
 	struct model_arch a;
 	md_llama_folder(dir);
-	experts_of("{\"model_type\":\"qwen3_moe\"," SHAPE
-		   ",\"num_experts\":12,\"num_experts_per_tok\":3,\"moe_intermediate_size\":24,\"norm_topk_prob\":true,"
-		   "\"decoder_sparse_step\":1,\"mlp_only_layers\":[]}",
-		   &a);
+	described("{\"model_type\":\"qwen3_moe\"," SHAPE
+		  ",\"num_experts\":12,\"num_experts_per_tok\":3,\"moe_intermediate_size\":24,\"norm_topk_prob\":true,"
+		  "\"decoder_sparse_step\":1,\"mlp_only_layers\":[]}",
+		  &a);
 	assert_string_equal(a.family, "qwen3moe");
 	assert_true(a.experts.n == 12 && a.experts.n_used == 3 && a.experts.n_ff == 24 && a.experts.norm);
 	assert_true(a.qk_norm && !a.qk_norm_row && !a.qkv_bias && a.experts.n_ff_shared == 0);
 	assert_int_equal(a.n_unknown_keys, 0);
-	experts_of("{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4,\"router_jitter_noise\":0.0}", &a);
+	described("{\"model_type\":\"mixtral\"," SHAPE ",\"num_local_experts\":4,\"router_jitter_noise\":0.0}", &a);
 	assert_string_equal(a.family, "llama");
 	assert_true(a.experts.n == 4 && a.experts.n_used == 2 && a.experts.n_ff == 16 && a.experts.norm);
-	experts_of("{\"model_type\":\"olmoe\"," SHAPE ",\"clip_qkv\":null}", &a);
+	described("{\"model_type\":\"olmoe\"," SHAPE ",\"clip_qkv\":null}", &a);
 	assert_true(a.experts.n == 64 && a.experts.n_used == 8 && a.qk_norm && a.qk_norm_row && !a.experts.norm);
-	experts_of("{\"model_type\":\"qwen2_moe\"," SHAPE ",\"shared_expert_intermediate_size\":40,\"num_experts\":6}",
-		   &a);
+	described("{\"model_type\":\"qwen2_moe\"," SHAPE ",\"shared_expert_intermediate_size\":40,\"num_experts\":6}",
+		  &a);
 	assert_true(a.experts.n == 6 && a.experts.n_used == 4 && a.experts.n_ff_shared == 40);
 	assert_true(a.experts.shared_gate && a.qkv_bias && !a.experts.norm);
 	static const struct {
@@ -245,6 +245,42 @@ static void test_experts(void **arg)
 		md_text(dir, "config.json", text);
 		refused("", bad[i].code, bad[i].said);
 	}
+}
+
+/* Families beside Llama's: their factors, their layers that do not turn, their order of pairs. */
+static void test_newer(void **arg)
+{
+	(void)arg;
+	struct model_arch a;
+	md_llama_folder(dir);
+	described("{\"model_type\":\"granite\"," SHAPE ",\"embedding_multiplier\":12.0,\"residual_multiplier\":0.22,"
+		  "\"attention_multiplier\":0.015625,\"logits_scaling\":8.0,\"attention_bias\":false}",
+		  &a);
+	assert_true(a.embed_scale == 12 && a.residual_scale == 0.22f && a.attn_scale == 0.015625f);
+	assert_true(a.logit_scale == 0.125f && a.n_unknown_keys == 0);
+	described("{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1],\"no_rope_layer_interval\":4}", &a);
+	assert_true(a.no_rope_every == 4 && a.rope.halves && a.residual_scale == 1 && a.logit_scale == 1);
+	described("{\"model_type\":\"seed_oss\"," SHAPE ",\"attention_out_bias\":false}", &a);
+	assert_true(a.qkv_bias && !a.ffn_norm_is_post);
+	described("{\"model_type\":\"ernie4_5\"," SHAPE ",\"use_bias\":false}", &a);
+	assert_true(!a.rope.halves && !a.rope_windowed.halves && !a.qkv_bias);
+	described("{\"model_type\":\"glm4\"," SHAPE ",\"attention_bias\":true}", &a);
+	assert_true(a.qkv_bias && a.post_norms && a.rope.n_rot == 2 && !a.rope.halves);
+	described(
+	    "{\"model_type\":\"glm4_moe\"," SHAPE
+	    ",\"n_routed_experts\":8,\"n_shared_experts\":2,\"num_experts_per_tok\":3,\"moe_intermediate_size\":24,"
+	    "\"first_k_dense_replace\":1,\"routed_scaling_factor\":2.5,\"n_group\":1,\"topk_group\":1,"
+	    "\"attention_bias\":true,\"use_qk_norm\":true,\"num_nextn_predict_layers\":1}",
+	    &a);
+	assert_true(a.experts.sigmoid && a.experts.n_ff_shared == 48 && a.experts.scale == 2.5f && a.experts.norm);
+	assert_true(a.experts.n_dense == 1 && a.qk_norm && a.qkv_bias && a.rope.n_rot == 2 && a.rope.halves);
+	assert_int_equal(a.n_unknown_keys, 0);
+	md_text(dir, "config.json", "{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[0]}");
+	refused("", SL_EUNSUPPORTED, "no_rope_layers");
+	md_text(dir, "config.json", "{\"model_type\":\"glm4_moe\"," SHAPE ",\"n_group\":8}");
+	refused("", SL_EUNSUPPORTED, "n_group");
+	md_text(dir, "config.json", "{\"model_type\":\"granite\"," SHAPE ",\"logits_scaling\":0}");
+	refused("", SL_EINVAL, "logits_scaling");
 }
 
 static void test_names(void **arg)
@@ -269,6 +305,11 @@ static void test_names(void **arg)
 	    {"model.layers.3.mlp.experts.0.down_proj.weight", "olmoe", "blk.3.ffn_down.0.weight"},
 	    {"model.layers.3.mlp.shared_expert.gate_proj.weight", "qwen2moe", "blk.3.ffn_gate_shexp.weight"},
 	    {"model.layers.3.mlp.shared_expert_gate.weight", "qwen2moe", "blk.3.ffn_gate_inp_shexp.weight"},
+	    {"model.layers.3.mlp.gate.e_score_correction_bias", "glm4moe", "blk.3.exp_probs_b.bias"},
+	    {"model.layers.3.mlp.shared_experts.up_proj.weight", "glm4moe", "blk.3.ffn_up_shexp.weight"},
+	    {"model.layers.3.post_self_attn_layernorm.weight", "glm4", "blk.3.post_attention_norm.weight"},
+	    {"model.layers.3.post_attention_layernorm.weight", "glm4", "blk.3.ffn_norm.weight"},
+	    {"model.layers.3.post_mlp_layernorm.weight", "glm4", "blk.3.post_ffw_norm.weight"},
 	    {"model.layers.0.block_sparse_moe.gate.weight", "llama", "blk.0.ffn_gate_inp.weight"},
 	    {"model.layers.0.block_sparse_moe.experts.7.w1.weight", "llama", "blk.0.ffn_gate.7.weight"},
 	    {"model.layers.0.block_sparse_moe.experts.7.w2.weight", "llama", "blk.0.ffn_down.7.weight"},
@@ -297,6 +338,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_config, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_families, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
 	    cmocka_unit_test(test_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
