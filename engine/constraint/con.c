@@ -248,7 +248,6 @@ struct rules_sym con_any_array(struct con *c)
 
 struct rules_sym con_document(struct con *c, struct rules_sym value)
 {
-	struct rules_sym blank = rules_terminal(c->rules, con_ws(c));
-	struct rules_sym of[] = {blank, value, blank};
-	return con_sequence(c, of, 3);
+	struct rules_sym of[] = {value, rules_terminal(c->rules, con_ws(c))};
+	return con_sequence(c, of, 2);
 }

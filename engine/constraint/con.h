@@ -71,7 +71,8 @@ struct rules_sym con_any_array(struct con *c);
 struct rules_sym con_open(struct con *c, char bracket);
 struct rules_sym con_close(struct con *c, char bracket);
 struct rules_sym con_comma(struct con *c);
-/* A value between start and end, with permitted blanks around it. */
+/* A value between start and end, with permitted blanks after it. None before it: clients that parse an answer while it
+ * comes refuse a text of blanks only. */
 struct rules_sym con_document(struct con *c, struct rules_sym value);
 
 /* ---- front ends: each sets the start of c->rules, or leaves a fault ---- */

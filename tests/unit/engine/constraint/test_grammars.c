@@ -124,7 +124,7 @@ static void test_json_object(void **state)
 	(void)state;
 	static const struct accept_case cases[] = {
 	    {"",
-	     {"{}", "{\"a\":[1,{\"b\":null}]}", " { \"a\" : \"\\ud83d\\ude00\" } "},
+	     {"{}", "{\"a\":[1,{\"b\":null}]}", "{ \"a\" : \"\\ud83d\\ude00\" } "},
 	     {"[]", "1", "{\"a\"}", "{\"a\":1,}", "{\"a\":\"\\x\"}", ""}}};
 	ACCEPT_TABLE(CONSTRAINT_JSON_OBJECT, cases);
 }
