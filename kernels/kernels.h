@@ -206,7 +206,11 @@ struct kn_stats {
 	uint64_t steps;
 	uint64_t graph_hits, graph_misses; /* steps that ran as a graph; steps that could have */
 	uint64_t graph_captures, graph_refusals;
-	uint64_t graphs;    /* existing now */
+	uint64_t graph_compares; /* of a step's commands with those of a graph */
+	uint64_t graphs;         /* existing now */
+	/* Kernels, those in graphs included; copies of inputs and results between host and device; allocations there.
+	 */
+	uint64_t launches, transfers, allocations;
 	uint64_t device_ns; /* device time, from the start of a step's first work to its end; 0: unknown */
 	char pci[16];       /* the device's bus address, "0000:1b:00.0"; "": none */
 };

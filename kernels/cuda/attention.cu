@@ -271,13 +271,13 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 				continue;
 			const float *part_sum = s.total + j * WARPS;
 			block_sum[j] = part_sum[0] + part_sum[1];
-			if (!PARTS && block_max[j] > -INFINITY)
+			if (!PARTS && kn_attn_sees(all.first[j], all.end[j], block))
 				kn_attn_merge<false>(&max[j], &sum[j], block_max[j], block_sum[j], &keep[j], &take[j]);
 		}
 		for (int d = t; d < hd; d += THREADS) {
 			collect<F32>(c, all, s, begin, d, part);
 			UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
-				if (j >= all.n || !(block_max[j] > -INFINITY))
+				if (j >= all.n || !kn_attn_sees(all.first[j], all.end[j], block))
 					continue;
 				if (PARTS)
 					kn_attn_part(c, all.row[j], all.head[j], block)[2 + d] = part[j];
@@ -287,7 +287,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 		}
 		if (PARTS && t == 0)
 			UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
-				if (j >= all.n || !(block_max[j] > -INFINITY))
+				if (j >= all.n || !kn_attn_sees(all.first[j], all.end[j], block))
 					continue;
 				float *at = kn_attn_part(c, all.row[j], all.head[j], block);
 				at[0] = block_max[j];

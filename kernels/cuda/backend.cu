@@ -90,7 +90,11 @@ void kn_cuda_stats(struct kn_backend *b, struct kn_stats *out)
 	out->graph_misses = b->graphs.misses;
 	out->graph_captures = b->graphs.captures;
 	out->graph_refusals = b->graphs.refused;
+	out->graph_compares = b->graphs.compares;
 	out->graphs = (uint64_t)b->graphs.n;
+	out->launches = dev_counts(b->dev)->launches;
+	out->transfers = dev_counts(b->dev)->transfers;
+	out->allocations = dev_counts(b->dev)->allocations;
 	out->device_ns = dev_busy_ns(b->dev);
 	snprintf(out->pci, sizeof out->pci, "%s", dev_pci(b->dev));
 }

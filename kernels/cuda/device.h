@@ -43,10 +43,12 @@ const char *dev_fault(const struct dev *d);
 
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
+/* The same with any content, which the emulation makes wrong. */
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
 /* Memory of the whole device, in bytes. False: unknown. */
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);
-/* The caller may change `host` once this returns; memory of dev_host_alloc only after the next dev_sync or mark. */
+/* The caller may change `host`, of any kind of memory, once this returns. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
 /* `host` is filled after the next dev_sync or mark. */
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
@@ -73,6 +75,12 @@ bool dev_reached(struct dev *d, int mark);
 /* The number of dev_count calls: one per command, recorded or run, and per copy from the host. */
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
+
+/* Since dev_open. transfers: copies by dev_copy_in and dev_copy_out. allocations: of memory on the device. */
+struct dev_counts {
+	uint64_t launches, transfers, allocations;
+};
+struct dev_counts *dev_counts(struct dev *d);
 
 /* Device time of this stream's work: the sum of all intervals that end with a dev_sync, each from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);

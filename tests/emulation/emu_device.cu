@@ -201,8 +201,19 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	void *p = emu_memory_alloc(bytes);
 	if (p == NULL)
 		return SL_ENOMEM;
+	d->base.counts.allocations++;
 	*out = p;
 	return 0;
+}
+
+/* Junk is a number, unlike NaN: a result that reads it does not look like that of a NaN. */
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out)
+{
+	enum { JUNK = 0x41 };
+	int rc = dev_alloc(d, bytes, out);
+	if (rc == 0)
+		memset(*out, JUNK, bytes);
+	return rc;
 }
 
 bool dev_memory(struct dev *, uint64_t *free_bytes, uint64_t *total) { return emu_memory_tell(free_bytes, total); }
@@ -224,8 +235,7 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	if (rc != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
-	if (emu_is_pinned(&d->queue, host))
-		return emu_queue_copy(d, &d->queue, to, host, bytes);
+	d->base.counts.transfers++;
 	rc = emu_queue_run(d, &d->queue, EMU_ALL);
 	if (rc == 0 && bytes > 0)
 		memcpy(to, host, bytes);
