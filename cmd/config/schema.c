@@ -552,8 +552,8 @@ void sluice_load_backends(const struct sluice_config *cfg)
 {
 	if (cfg->echo.enabled)
 		return;
-	kn_plugin_load("cuda"); /* for auto; the start logs whether it is available */
-	kn_plugin_load(backends[cfg->engine.backend]);
+	kn_plugin_load("cuda", false); /* the start logs whether there is one */
+	kn_plugin_load(backends[cfg->engine.backend], true);
 }
 
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out)

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/driver_call.h"
 #include "engine/core/grammar_cache.h"
 #include "engine/core/memory_watch.h"
 #include "engine/step/internal.h"
@@ -272,9 +273,9 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	int rc = check_config(cfg, err);
 	if (rc != 0)
 		return rc;
-	const struct kn_ops *ops = kn_select(cfg->backend, err);
-	if (ops == NULL)
-		return SL_EINVAL;
+	const struct kn_ops *ops = driver_select(cfg->backend, err);
+	if (ops == NULL) /* the next start may find a silent driver well */
+		return err->code == SL_ETIMEOUT ? SL_ETIMEOUT : SL_EINVAL;
 	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
 	struct engine *e = sl_zalloc(sizeof *e);
 	rc = e != NULL ? idmap_init(&e->index) : SL_ENOMEM;
