@@ -77,10 +77,10 @@ uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
 
 /* Since dev_open. transfers: copies by dev_copy_in and dev_copy_out. allocations: of memory on the device. */
-struct dev_counts {
+struct dev_figures {
 	uint64_t launches, transfers, allocations;
 };
-struct dev_counts *dev_counts(struct dev *d);
+struct dev_figures *dev_counts(struct dev *d);
 
 /* Device time of this stream's work: the sum of all intervals that end with a dev_sync, each from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);

@@ -18,6 +18,7 @@
 #include "tests/emulation/emu_memory.h"
 #include "tests/emulation/emu_queue.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -72,10 +73,38 @@ static int struck(struct dev *d, const char *kernel)
 	return 0;
 }
 
+/* ---- what was ever launched in this process ---- */
+
+enum { MOST_KERNELS = 1024 };
+static const void *kernels[MOST_KERNELS];
+static int n_kernels;
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_kernel(const void *kernel)
+{
+	int i = 0;
+	pthread_mutex_lock(&kernels_lock);
+	while (i < n_kernels && kernels[i] != kernel)
+		i++;
+	if (i == n_kernels && n_kernels < MOST_KERNELS)
+		kernels[n_kernels++] = kernel;
+	pthread_mutex_unlock(&kernels_lock);
+}
+
+/* How many different kernels: a device would have loaded, or even compiled, each at its first launch. */
+extern "C" __attribute__((visibility("default"))) int sluice_emulation_kernels(void)
+{
+	pthread_mutex_lock(&kernels_lock);
+	int n = n_kernels;
+	pthread_mutex_unlock(&kernels_lock);
+	return n;
+}
+
 static int launch(struct dev *d, const struct kn_command *c)
 {
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
+	note_kernel(c->kernel);
 	const char *wrong = emu_blocks_run(d->blocks, c);
 	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
 }
@@ -258,6 +287,8 @@ int dev_aside(struct dev *d, void *to, const void *from, size_t bytes)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
+	if (!emu_is_pinned(&d->queue, to) && !emu_is_pinned(&d->queue, from))
+		return dev_fail(d, "a copy of a page", "neither side is pinned memory");
 	d->asked = false;
 	int rc = emu_queue_copy(d, &d->aside, to, from, bytes);
 	return rc == 0 && early_copies ? emu_queue_run(d, &d->aside, EMU_ALL) : rc;
