@@ -229,6 +229,9 @@ struct kn_ops {
 
 	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
 	void (*close)(struct kn_backend *b);
+	/* NULL: nothing to do. Loading is over: from now on no step is held up by measurements (loose_products).
+	 * Before, the caller runs steps of each kind once. */
+	void (*serve)(struct kn_backend *b);
 	/* One line describing the device, for the log. Borrowed from b. */
 	const char *(*describe)(struct kn_backend *b);
 

@@ -127,6 +127,24 @@ static int run(struct stage *s, const struct kn_step *step, const struct kn_draw
 				  n_draws > 0 ? &all : NULL);
 }
 
+/* Wants the logits of the first n_want rows, which stay on the device. */
+static int run_wanted(struct stage *s, const struct kn_step *step, int n_want)
+{
+	bool *taken = sl_zalloc_n((size_t)n_want + 1, sizeof *taken);
+	struct model_draws none = {.taken = taken};
+	if (taken == NULL)
+		return SL_ENOMEM;
+	for (int i = 0; i < n_want; i++) {
+		taken[i] = true;
+		s->want[i] = i;
+	}
+	int rc = step->n_rows < 1 ? 0
+				  : model_forward_draw(s->m->model, step, kv_pool_layout(s->m->pool), s->want,
+						       s->m->info.arch.encoder ? 0 : n_want, s->logits, &none);
+	sl_free(taken);
+	return rc;
+}
+
 static int run_prompt(struct stage *s, int n, int from)
 {
 	struct kn_step step = prompt_of(s, n, from);
@@ -183,12 +201,15 @@ static int run_pooling(struct stage *s)
 	return model_forward_pool(s->m->model, &step, kv_pool_layout(s->m->pool), &pooling);
 }
 
-/* The classes of rows that the vendor's library is chosen for. */
+/* The classes of rows that the vendor's library is chosen for: of prompts, and of the head. */
 static int run_classes(struct stage *s)
 {
-	int rc = 0;
-	for (int n = LEAST_TUNED; s->m->e->cfg.loose_products && n <= s->max_rows && rc == 0; n *= 2)
-		rc = run_prompt(s, n, 0);
+	const struct eng_config *cfg = &s->m->e->cfg;
+	int most = cfg->max_sequences + STEP_EXTRA_ROWS, rc = 0;
+	for (int n = LEAST_TUNED; cfg->loose_products && n / 2 < s->max_rows && rc == 0; n *= 2) {
+		struct kn_step step = prompt_of(s, n, 0);
+		rc = run_wanted(s, &step, step.n_rows < most ? step.n_rows : most);
+	}
 	return rc;
 }
 
@@ -222,5 +243,7 @@ int rehearse(struct eng_model *m)
 	if (rc == 0)
 		rc = run_all(&s);
 	dispose(&s);
+	if (m->ops->serve != NULL)
+		m->ops->serve(m->backend);
 	return rc;
 }

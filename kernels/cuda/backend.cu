@@ -21,6 +21,7 @@ void kn_cuda_close(struct kn_backend *b)
 	kn_graphs_drop(b->dev, &b->graphs);
 	kn_list_dispose(&b->list);
 	(void)dev_sync(b->dev); /* an abandoned step may still run */
+	kn_cuda_uploads_end(b);
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
 		kn_cuda_host_room_free(b, &b->sets[i].staged);
 		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);
@@ -70,8 +71,17 @@ const char *kn_cuda_describe(struct kn_backend *b)
 	int n =
 	    snprintf(b->line, sizeof b->line, "%s%s%.100s", dev_describe(b->dev), fault[0] ? ", failed: " : "", fault);
 	if (b->lacked > 0 && n > 0 && (size_t)n < sizeof b->line)
-		snprintf(b->line + n, sizeof b->line - (size_t)n, ", no memory for %zu bytes of its steps", b->lacked);
+		n += snprintf(b->line + n, sizeof b->line - (size_t)n, ", no memory for %zu bytes of its steps",
+			      b->lacked);
+	if (b->lacks[0] != '\0' && n > 0 && (size_t)n < sizeof b->line)
+		snprintf(b->line + n, sizeof b->line - (size_t)n, ", %s", b->lacks);
 	return b->line;
+}
+
+void kn_cuda_serve(struct kn_backend *b)
+{
+	kn_cuda_uploads_end(b);
+	b->serving = true;
 }
 
 int kn_cuda_mem_alloc(struct kn_backend *b, size_t bytes, void **out) { return dev_alloc(b->dev, bytes, out); }

@@ -67,7 +67,7 @@ int dev_aside_before(struct dev *d);
 bool dev_aside_done(struct dev *d);
 
 /* dev_mark: dev_await of that mark waits for all work called so far, except recorded work. */
-enum { DEV_MARKS = KN_STEPS_AHEAD };
+enum { DEV_MARKS = KN_STEPS_AHEAD + 2 }; /* steps, uploads */
 int dev_mark(struct dev *d, int mark);
 int dev_await(struct dev *d, int mark);
 /* Whether dev_await would return at once; true after a fault. */

@@ -354,7 +354,7 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
 {
 	float ms = 0;
-	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess)
+	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess && ms > 0)
 		d->base.busy_ns += (uint64_t)(ms * 1e6f);
 }
 

@@ -5,7 +5,8 @@
  * The choice for a type, a shape and a power of two of rows is made on first use: the step's recorded commands run,
  * then our own kernels and each of the library's algorithms compute the product several times, and the fastest is
  * remembered, permanently if there is a file. All write the right result, so nothing needs undoing. A choice takes at
- * most about BUDGET_NS of device time, and all choices TUNE_NS; after that our own kernels compute new products.
+ * most about BUDGET_NS of device time, and all choices TUNE_NS; after that, and once the model serves, our own kernels
+ * compute new products.
  *
  * The library gets packed weights only, and only more rows than a matrix unit's tile has: with fewer rows memory is
  * the limit, and unpacked weights need two to eight times the bandwidth. FP8 is also tried without conversion.
@@ -26,6 +27,8 @@
  *     is timed with it. Not measured on a device.
  */
 #include "kernels/cuda/library.h"
+
+#include <stdio.h>
 
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/matmul.h"
@@ -337,8 +340,11 @@ void kn_cuda_library_open(struct kn_backend *b, const char *path)
 	b->choices = (struct kn_choices *)b->host->zalloc(sizeof *b->choices);
 	if (b->choices == NULL || dev_library_open(b->dev, &b->library, &why) != 0) {
 		b->library = NULL; /* our own kernels compute everything */
+		snprintf(b->lacks, sizeof b->lacks, "no vendor's library: %.90s",
+			 b->choices == NULL ? "no memory" : why.text);
 		return;
 	}
+	snprintf(b->lacks, sizeof b->lacks, "%s", dev_library_lacks(b->library));
 	if (path == NULL || path[0] == '\0' || strlen(path) >= sizeof b->choices_path)
 		return;
 	memcpy(b->choices_path, path, strlen(path) + 1);
@@ -364,13 +370,16 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 	struct kn_choice *known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
 	if (known != NULL && known->own)
 		return KN_NOT_TAKEN;
-	if (known == NULL && b->tuned_ns >= TUNE_NS)
+	if (known == NULL && (b->serving || b->tuned_ns >= TUNE_NS))
 		return KN_NOT_TAKEN;
 	if (!room(b, w, &s))
 		return dev_fault(b->dev)[0] != '\0' ? (int)SL_EIO : (int)KN_NOT_TAKEN;
 	if (known != NULL && known->fp8)
 		s = shape_of(w, n_rows, true);
-	if (known == NULL || (known->fp8 && !multiplies_fp8(b, w)) || !taken(b, &s, known)) {
+	bool usable = known != NULL && !(known->fp8 && !multiplies_fp8(b, w)) && taken(b, &s, known);
+	if (!usable && b->serving)
+		return KN_NOT_TAKEN;
+	if (!usable) {
 		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, false, {}, 0};
 		int rc = tune(b, w, x, n_rows, y, &made);
 		if (rc != 0)

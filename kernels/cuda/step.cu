@@ -65,7 +65,7 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 }
 
 /* The content is lost. Falls back to pageable memory, which only makes copies slower. */
-static int host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes)
+int kn_cuda_host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes)
 {
 	if (bytes <= room->bytes)
 		return 0;
@@ -144,7 +144,7 @@ uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **devic
 {
 	/* Earlier draws of this step are sent, and read, before they are overwritten. */
 	if ((b->n_draws > 0 && dev_sync(b->dev) != 0) || kn_cuda_room(b, &b->draws, bytes) != 0 ||
-	    host_room(b, &b->sets[b->set].draws_staged, bytes) != 0)
+	    kn_cuda_host_room(b, &b->sets[b->set].draws_staged, bytes) != 0)
 		return NULL;
 	b->n_draws = bytes;
 	*device = (uint8_t *)b->draws.at;
@@ -355,7 +355,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	/* Six arrays, two of items, what is gathered, texts, tables. */
 	size_t table = (size_t)n_seqs * (size_t)stride, n = (11 + TEXT_INTS) * (size_t)rows + table;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
-	    host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
+	    kn_cuda_host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
 	b->n_staged = 0;
 	b->n_real = s->n_rows;
@@ -445,7 +445,7 @@ static int more_results(struct kn_backend *b, struct kn_step_set *set, size_t by
 		return 0;
 	if (set->n_results > 0 && dev_sync(b->dev) != 0)
 		return SL_EIO;
-	if (host_room(b, &grown, set->n_results + bytes) != 0)
+	if (kn_cuda_host_room(b, &grown, set->n_results + bytes) != 0)
 		return SL_EIO;
 	if (set->n_results > 0)
 		memcpy(grown.at, set->results.at, set->n_results);

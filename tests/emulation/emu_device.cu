@@ -36,6 +36,26 @@ struct dev_graph {
 	struct kn_list list;
 };
 
+/* What is given to the device while weights are loaded: c a copy aside, p packing, 0 and 1 the end of the work with a
+ * piece of memory, a and b waits for that. */
+static char order[256];
+
+static void note_order(char what)
+{
+	size_t n = strlen(order);
+	if (n + 1 < sizeof order)
+		order[n] = what;
+}
+
+/* Since the last call. */
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_order(void)
+{
+	static char last[sizeof order];
+	memcpy(last, order, sizeof last);
+	memset(order, 0, sizeof order);
+	return last;
+}
+
 static int fail_in; /* launches until one fails; 0: none does */
 static bool no_graphs, early_copies;
 static uint64_t n_asides;
@@ -142,6 +162,8 @@ int emu_run_now(struct dev *d, const struct kn_command *c)
 
 int dev_run(struct dev *d, const struct kn_command *c)
 {
+	if (c->kind == KN_CALL && strncmp(c->name, "pack", 4) == 0)
+		note_order('p');
 	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_put(d, &d->queue, c);
 }
 
@@ -149,11 +171,18 @@ int dev_mark(struct dev *d, int mark)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
+	if (mark >= KN_STEPS_AHEAD)
+		note_order((char)('0' + mark - KN_STEPS_AHEAD));
 	emu_queue_mark(&d->queue, mark);
 	return 0;
 }
 
-int dev_await(struct dev *d, int mark) { return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark); }
+int dev_await(struct dev *d, int mark)
+{
+	if (mark >= KN_STEPS_AHEAD)
+		note_order((char)('a' + mark - KN_STEPS_AHEAD));
+	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark);
+}
 
 bool dev_reached(struct dev *d, int mark) { return d->base.fault[0] != '\0' || emu_queue_reached(&d->queue, mark); }
 
@@ -290,6 +319,7 @@ int dev_aside(struct dev *d, void *to, const void *from, size_t bytes)
 	if (!emu_is_pinned(&d->queue, to) && !emu_is_pinned(&d->queue, from))
 		return dev_fail(d, "a copy of a page", "neither side is pinned memory");
 	d->asked = false;
+	note_order('c');
 	int rc = emu_queue_copy(d, &d->aside, to, from, bytes);
 	return rc == 0 && early_copies ? emu_queue_run(d, &d->aside, EMU_ALL) : rc;
 }
