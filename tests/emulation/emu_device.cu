@@ -48,7 +48,7 @@ static void note_order(char what)
 }
 
 /* Since the last call. */
-extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_order(void)
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_uploads(void)
 {
 	static char last[sizeof order];
 	memcpy(last, order, sizeof last);
