@@ -146,6 +146,13 @@ struct kn_backend {
 	uint64_t aside_serial;
 	struct kn_list list;
 	struct kn_graphs graphs;
+	/* The last product by matvec.cu: its command's offset, dev_serial after it, its weights' type. */
+	struct {
+		size_t at;
+		uint64_t serial;
+		int type;
+	} last;
+	uint32_t *arrived; /* [1 + max_rows] of the device, zero between kernels; NULL: no memory for them */
 	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;

@@ -200,6 +200,25 @@ __device__ static inline void kn_take4(const float *at, float *v)
 	v[3] = f.w;
 }
 
+/* Whether this is the last of n blocks to get here, which may read what the others wrote before: true in all of its
+ * threads. No block waits for another. *arrived is 0 before, and again after the last one. Overwrites shared memory. */
+__device__ static inline bool kn_is_last_block(uint32_t *arrived, uint32_t n)
+{
+	uint32_t *last = (uint32_t *)kn_shared();
+	kn_fence();
+	kn_barrier();
+	if (threadIdx.x == 0)
+		*last = kn_add_global(arrived, 1) == n - 1;
+	kn_barrier();
+	bool is = *last != 0;
+	kn_barrier(); /* the memory may be reused */
+	if (is)
+		kn_fence();
+	if (is && threadIdx.x == 0)
+		*arrived = 0;
+	return is;
+}
+
 /* The warp's sum, returned in every lane; the order is a fixed tree. */
 __device__ static inline float kn_warp_sum(float v)
 {

@@ -34,6 +34,11 @@ __device__ static inline unsigned long long kn_add_shared(unsigned long long *at
 	return atomicAdd(at, v);
 }
 
+__device__ static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
+
+/* What this thread wrote before is seen by others that see what it writes after; and the reverse for what it reads. */
+__device__ static inline void kn_fence(void) { __threadfence(); }
+
 __device__ static inline void kn_max_shared(unsigned long long *at, unsigned long long v) { atomicMax(at, v); }
 
 __device__ static inline void kn_min_shared(uint32_t *at, uint32_t v) { atomicMin(at, v); }

@@ -91,6 +91,13 @@ void kn_list_end_head(struct kn_list *l)
 
 size_t kn_list_head(const struct kn_list *l) { return l->has_head ? l->head : l->n; }
 
+void kn_list_undo(struct dev *d, size_t at)
+{
+	struct kn_list *l = dev_recording(d);
+	dev_counts(d)->launches--;
+	l->n = at;
+}
+
 int kn_list_run(struct dev *d, const struct kn_list *l, size_t from, size_t to)
 {
 	int rc = 0;

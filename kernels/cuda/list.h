@@ -47,6 +47,8 @@ static inline const struct kn_command *kn_list_at(const struct kn_list *l, size_
 void kn_list_end_head(struct kn_list *l);
 /* Bytes of the commands before them. */
 size_t kn_list_head(const struct kn_list *l);
+/* Removes the last command, recorded at that offset. */
+void kn_list_undo(struct dev *d, size_t at);
 /* Runs the commands in [from, to). 0 or SL_EIO. */
 int kn_list_run(struct dev *d, const struct kn_list *l, size_t from, size_t to);
 /* Runs the list that d records, if any, and leaves it empty and broken. 0 or SL_EIO. */
