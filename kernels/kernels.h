@@ -340,10 +340,10 @@ struct kn_ops {
 	 * to wait for. */
 	int (*settle)(struct kn_backend *b);
 	/* Pages swapped to host memory, byte for byte: keys of every layer, then values. All NULL if all memory is
-	 * the host's. host_alloc: aligned to 16 bytes, pinned; SL_ENOMEM. page_out and page_in, outside of steps,
-	 * take effect in the order of issue; steps whose tables have none of their pages run in parallel. After
-	 * settle the host sees what page_out wrote. pages_there: whether all copies so far are done; NULL: always,
-	 * before the next step. */
+	 * the host's. host_alloc: aligned to 16 bytes, pinned; SL_ENOMEM; any thread, also while steps run. page_out
+	 * and page_in, outside of steps, take effect in the order of issue; steps whose tables have none of their pages
+	 * run in parallel. After settle the host sees what page_out wrote. pages_there: whether all copies so far are
+	 * done; NULL: always, before the next step. */
 	int (*host_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*host_free)(struct kn_backend *b, void *p);
 	int (*page_out)(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);

@@ -279,8 +279,8 @@ static int make_swap(struct eng_model *m)
 	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
 	if (rc == 0)
 		log_info("model %s: swap of %u pages (%llu MiB) in host memory; copying a page takes %.1f us", m->name,
-			 kv_swap_n_slots(m->swap),
-			 (unsigned long long)kv_swap_n_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+			 kv_swap_most_slots(m->swap),
+			 (unsigned long long)kv_swap_most_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
 			 kv_swap_ns(m->swap, 1) / 1e3);
 	else if (rc != SL_EIO)
 		log_warn("model %s: no swap: pre-empted sequences are computed again (%s)", m->name, err.text);
@@ -535,6 +535,20 @@ static void finish(struct eng_model *m, bool begun)
 	mailbox_send(&m->e->box, &m->mail.mail);
 }
 
+/* The rest of every model's memory for swapped pages, piece by piece, while the models serve: pinning it takes seconds.
+ */
+static void grow_swaps(struct engine *e)
+{
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		int rc = m->loaded && m->swap != NULL ? 0 : SL_ELIMIT;
+		while (rc == 0 && !atomic_load(&e->stopping))
+			rc = kv_swap_grow(m->swap);
+		if (rc == SL_ENOMEM)
+			log_warn("model %s: no more memory for swapped pages", m->name);
+	}
+}
+
 void *loader_main(void *engine)
 {
 	struct engine *e = engine;
@@ -561,6 +575,7 @@ void *loader_main(void *engine)
 		kv_budget_plan(e, true);
 	for (int i = 0; e->planned && i < n && !atomic_load(&e->stopping); i++)
 		finish(order[i], begun[i]);
+	grow_swaps(e);
 	weight_jobs_run(e);
 	return NULL;
 }
