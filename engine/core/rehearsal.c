@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "engine/step/step.h"
 
 enum { FAR = KN_ATTN_BLOCK + 1, N_DRAWS = 8, LEAST_TUNED = 16 };
 

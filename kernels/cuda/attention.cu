@@ -235,6 +235,7 @@ __device__ static inline void collect(const struct kn_attn_call &c, const struct
 
 template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 {
+	kn_begin();
 	int t = (int)threadIdx.x, hd = c.pages.head_dim;
 	struct shared s = share(hd);
 	struct queries all;
@@ -319,6 +320,7 @@ __device__ static inline void convert_out(const struct kn_attn_call &c, const st
 /* One thread block per row and head merges the parts of all blocks of positions that the row sees. */
 template <bool BASE_2> __global__ void combine(struct kn_attn_call c, struct kn_into to, uint32_t *arrived)
 {
+	kn_begin();
 	struct kn_item item = c.items[blockIdx.x];
 	int row = item.row + (int)blockIdx.z, head = (int)blockIdx.y, hd = c.pages.head_dim, first, end;
 	if ((int)blockIdx.z >= item.n_rows)

@@ -611,6 +611,7 @@ template <int KIND, int WIDE, int WARPS, bool PARTS>
 __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
     attend_tiles(IN_PLACE struct kn_attn_call c)
 {
+	kn_begin();
 	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
 	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
 	int t = (int)threadIdx.x, lane = t % KN_WARP, hd = c.pages.head_dim;

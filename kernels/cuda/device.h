@@ -4,12 +4,13 @@
  * CUDA; compiled by a C++ compiler, KN_EMULATED names the header (tests/emulation/emu.h) that runs the same sources on
  * the host with the execution model's own rules (blocks, warps, barriers, shared memory).
  *
- * Rules for kernels, so that both forms behave alike: - launch with KN_LAUNCH, with whole warps per block; never wait
- * for another block; - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of
- * the block or by none;
+ * Rules for kernels, so that both forms behave alike:
+ *  - call kn_begin first: a device may start a kernel before the one before it has ended (programmatic dependent
+ * launch);
+ *  - launch with KN_LAUNCH, with whole warps per block; never wait for another block;
+ *  - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of the block or by none;
  *    shuffle only with all 32 lanes;
- * - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that
- * the
+ *  - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that the
  *    same expression has the same bits in every kernel.
  *
  * All work goes to one stream and takes effect in call order, except copies aside, which have their own stream. The

@@ -52,6 +52,7 @@ struct dev {
 	char line[192];
 	char name[160], pci[16];
 	int capability;
+	bool dependent; /* kernels may be started before the last one ends */
 };
 
 /* For tests: later allocations are pinned host memory that the device accesses over the bus, so that tests can read
@@ -160,6 +161,18 @@ static cudaError_t make_events(struct dev *d)
 	return rc;
 }
 
+__global__ void nothing(void) { kn_begin(); }
+
+/* Whether this build has code for the device, its own or PTX; and whether that code was compiled for an architecture
+ * with dependent launches. What the driver makes of older PTX has no instruction that waits. */
+static cudaError_t find_code(struct dev *d)
+{
+	cudaFuncAttributes a;
+	cudaError_t rc = cudaFuncGetAttributes(&a, (const void *)nothing);
+	d->dependent = rc == cudaSuccess && a.ptxVersion >= 90;
+	return rc;
+}
+
 int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, struct sl_err *err)
 {
 	struct dev *d = (struct dev *)host->zalloc(sizeof *d);
@@ -176,6 +189,8 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 		rc = cudaStreamCreateWithPriority(&d->aside, cudaStreamNonBlocking, least);
 	if (rc == cudaSuccess)
 		rc = make_events(d);
+	if (rc == cudaSuccess)
+		rc = find_code(d);
 	if (rc != cudaSuccess) {
 		drop_handles(d);
 		host->free(d);
@@ -444,15 +459,29 @@ bool dev_reached(struct dev *d, int mark) { return has_come(d, MARK + mark, "a s
 
 /* ---- commands ---- */
 
+/* With dependent launches the device starts the kernel while the one before it ends; it waits in kn_begin. */
+static cudaError_t launch(struct dev *d, const struct kn_command *c)
+{
+	void *where[KN_MAX_ARGS];
+	cudaLaunchAttribute overlaps;
+	cudaLaunchConfig_t how = {};
+	c->thunk(c, where);
+	overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	overlaps.val.programmaticStreamSerializationAllowed = 1;
+	how.gridDim = dim3(c->grid[0], c->grid[1], c->grid[2]);
+	how.blockDim = dim3(c->block[0], c->block[1], c->block[2]);
+	how.dynamicSmemBytes = c->shared;
+	how.stream = d->stream;
+	how.attrs = &overlaps;
+	how.numAttrs = d->dependent ? 1 : 0;
+	return cudaLaunchKernelExC(&how, c->kernel, where);
+}
+
 /* As dev_run, but returns the error to the caller without recording it. */
 static cudaError_t issue(struct dev *d, const struct kn_command *c)
 {
-	if (c->kind == KN_CALL) {
-		void *where[KN_MAX_ARGS];
-		c->thunk(c, where);
-		return cudaLaunchKernel(c->kernel, dim3(c->grid[0], c->grid[1], c->grid[2]),
-					dim3(c->block[0], c->block[1], c->block[2]), where, c->shared, d->stream);
-	}
+	if (c->kind == KN_CALL)
+		return launch(d, c);
 	if (c->kind == KN_PRODUCT)
 		return dev_library_run((const struct dev_product_call *)kn_args_of(c)) == 0 ? cudaSuccess
 											    : cudaErrorUnknown;

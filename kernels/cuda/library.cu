@@ -42,6 +42,7 @@ static const uint64_t BUDGET_NS = 100000000, TUNE_NS = 5000000000;
 /* Unpacks row blockIdx.x of the weights to float16 (BF16: bfloat16), padded to whole chunks. */
 template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint16_t *to)
 {
+	kn_begin();
 	to += (int64_t)blockIdx.x * n_chunks * KN_CHUNK;
 	kn_each_weight<TYPE>(w, (int)blockIdx.x, n_chunks,
 			     [&](int k, float v) { to[k] = TYPE == KN_BF16 ? kn_float_bf16(v) : kn_float_f16(v); });
@@ -62,6 +63,7 @@ template <int TYPE> __device__ static inline float largest_code()
  * that its scales allow to [2^14, 2^15). scale: the factor for its sums. */
 template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks, uint16_t *to, float *scale)
 {
+	kn_begin();
 	float all = 0, by[2], min[2];
 	int out = (int)blockIdx.x, n_slabs = n_chunks * KN_SLABS;
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
@@ -84,6 +86,7 @@ template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks
 /* Writes row blockIdx.x of the activations, rounded as in matmul.h and padded with zeros. */
 template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide, uint16_t *to, float *inverse)
 {
+	kn_begin();
 	int exponent = 0;
 	x += (int64_t)blockIdx.x * n_in;
 	to += (int64_t)blockIdx.x * wide;
@@ -102,6 +105,7 @@ template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide,
 /* Unpacks row blockIdx.x of e4m3 weights without conversion, padded to whole chunks. */
 __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
 {
+	kn_begin();
 	typedef kn_form<KN_CUDA_FP8> form;
 	int out = (int)blockIdx.x, half = out % KN_OUTS / 8;
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * form::record;
@@ -120,6 +124,7 @@ __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
  * the row's codes NaN. */
 __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, float *scale)
 {
+	kn_begin();
 	x += (int64_t)blockIdx.x * n_in;
 	to += (int64_t)blockIdx.x * wide;
 	float by = kn_row_largest(x, n_in, true) / 448.0f, v[4];
@@ -139,6 +144,7 @@ __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, fl
 /* Multiplies the sums with the factors' scales. */
 __global__ void finish(float *y, int64_t all, int n_out, const float *inverse, const float *w_scale)
 {
+	kn_begin();
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 	if (i < all) {
 		float v = y[i] * inverse[i / n_out];

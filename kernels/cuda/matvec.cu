@@ -90,12 +90,14 @@ template <int TYPE, int NT> __device__ static inline void multiply(const struct 
 
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
 {
+	kn_begin();
 	multiply<TYPE, NT>(p);
 }
 
 /* The last block also does what follows. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_then(struct kn_product p, struct kn_then then)
 {
+	kn_begin();
 	multiply<TYPE, 1>(p);
 	if (kn_is_last_block(then.arrived, gridDim.x))
 		kn_then_rows(then);

@@ -206,6 +206,7 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 template <int TYPE>
 __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in, struct floats f, uint8_t *to)
 {
+	kn_begin();
 	typedef kn_form<TYPE> form;
 	int chunk = (int)blockIdx.x, tile = (int)blockIdx.y, out = tile * KN_OUTS + (int)threadIdx.x;
 	uint8_t *record = to + ((int64_t)tile * gridDim.x + chunk) * form::record;
@@ -222,6 +223,7 @@ __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_i
 /* scale[out] = max |w| / 448 over finite weights; one warp per output. */
 __global__ void fp8_scales(const uint8_t *rows, int64_t row_bytes, int type, int n_rows, int n_in, float *scale)
 {
+	kn_begin();
 	int out = (int)blockIdx.x * (THREADS / KN_WARP) + (int)threadIdx.x / KN_WARP;
 	if (out >= n_rows)
 		return; /* the whole warp */

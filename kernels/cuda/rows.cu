@@ -34,6 +34,7 @@ static bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 __global__ void norm_wide_into(struct norm c)
 {
+	kn_begin();
 	int row = (int)blockIdx.x, t = (int)threadIdx.x;
 	if (row < c.n_rows)
 		norm_row<false, true>(c, (int64_t)row * c.width, t, (float *)kn_shared());
@@ -43,6 +44,7 @@ __global__ void norm_wide_into(struct norm c)
 
 __global__ void norm_narrow_into(struct norm c)
 {
+	kn_begin();
 	int t = (int)threadIdx.x,
 	    row = (int)blockIdx.x * WARPS + t / KN_WARP; /* each whole warp has one, and there are all */
 	if (row < c.n_rows)
@@ -53,11 +55,13 @@ __global__ void norm_narrow_into(struct norm c)
 
 __global__ void norm_wide(struct norm c)
 {
+	kn_begin();
 	norm_row<false>(c, (int64_t)blockIdx.x * c.width, (int)threadIdx.x, (float *)kn_shared());
 }
 
 __global__ void norm_narrow(struct norm c)
 {
+	kn_begin();
 	int t = (int)threadIdx.x, row = (int)blockIdx.x * WARPS + t / KN_WARP;
 	if (row < c.n_rows) /* the whole warp */
 		norm_row<true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
@@ -66,6 +70,7 @@ __global__ void norm_narrow(struct norm c)
 /* One warp per head: each row's query and key heads, which are contiguous and have their own gains. */
 __global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int n_all, int row_floats)
 {
+	kn_begin();
 	int t = (int)threadIdx.x, i = (int)blockIdx.x * WARPS + t / KN_WARP, head = i % n_all;
 	if (head >= n_heads)
 		c.gain = k_gain;
@@ -169,6 +174,7 @@ struct numbers {
 
 template <class OP> __global__ void each(OP op, struct numbers c)
 {
+	kn_begin();
 	int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
 	if (i >= c.n)
 		return;
@@ -208,6 +214,7 @@ int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 
 template <class OP> __global__ void halves(OP op, const float *x, int width, float *y, bool wide)
 {
+	kn_begin();
 	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
 	if (i < width)
 		gate4(op, x, blockIdx.x, i, width, y, wide);
@@ -217,6 +224,7 @@ template <class OP> __global__ void halves(OP op, const float *x, int width, flo
 template <class OP>
 __global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
 {
+	kn_begin();
 	gate_row(op, x, blockIdx.x, width, y, wide, to, (int)blockIdx.x < to.n_rows);
 }
 
@@ -277,6 +285,7 @@ int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int w
 /* Rows are copied whole: block (i, part) has a part of row rows[i]. */
 __global__ void gather(const float *x, const int32_t *rows, int width, float *y, bool wide)
 {
+	kn_begin();
 	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
 	int64_t from = (int64_t)rows[blockIdx.x] * width, to = (int64_t)blockIdx.x * width;
 	if (i < width)
@@ -312,6 +321,7 @@ __device__ static inline float block_sum(float x, float *sums, int t)
 /* One block per row; each number is read and written by one thread. */
 __global__ void layer_norm(float *x, const float *add, const float *gain, const float *bias, float eps, int width)
 {
+	kn_begin();
 	float *sums = (float *)kn_shared(), sum = 0, squares = 0;
 	int t = (int)threadIdx.x;
 	int64_t row = (int64_t)blockIdx.x * width;
@@ -348,6 +358,7 @@ int kn_cuda_gelu(struct kn_backend *b, float *x, int n_rows, int width)
 
 __global__ void add_table_row(const float *w, const int32_t *rows, int width, float *y)
 {
+	kn_begin();
 	int i = (int)blockIdx.y * THREADS + (int)threadIdx.x;
 	int64_t from = rows != NULL ? (int64_t)rows[blockIdx.x] * width : 0;
 	if (i < width)
@@ -364,6 +375,7 @@ int kn_cuda_embed_add(struct kn_backend *b, const float *w, enum kn_embed_by by,
 /* One block per text; a thread adds a column, row after row. */
 __global__ void add_up(const float *x, const struct kn_text *texts, int width, float *sums)
 {
+	kn_begin();
 	struct kn_text text = texts[blockIdx.x];
 	int i = (int)blockIdx.y * THREADS + (int)threadIdx.x;
 	if (i >= width)

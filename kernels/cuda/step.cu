@@ -104,6 +104,7 @@ struct stretch {
 
 __global__ void move(struct stretch a, struct stretch b)
 {
+	kn_begin();
 	int64_t i = (int64_t)blockIdx.x * MOVE_THREADS + threadIdx.x;
 	if (i < a.n)
 		a.to[i] = a.from[i];
@@ -300,6 +301,7 @@ static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int 
 
 __global__ void take_tokens(int32_t *token, const int32_t *from, int n, const struct kn_drawn *drawn)
 {
+	kn_begin();
 	int r = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (r >= n || from[r] < 0)
 		return;

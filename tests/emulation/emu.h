@@ -96,6 +96,11 @@ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 
 static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_RELAXED); }
 
+/* Calls of kn_begin by all kernels (emu_device.cu). */
+extern unsigned emu_begins;
+
+static inline void kn_begin(void) { __atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED); }
+
 static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST); }
 
 static inline void kn_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -93,6 +93,8 @@ static int struck(struct dev *d, const char *kernel)
 	return 0;
 }
 
+unsigned emu_begins;
+
 /* ---- what was ever launched in this process ---- */
 
 enum { MOST_KERNELS = 1024 };
@@ -125,7 +127,10 @@ static int launch(struct dev *d, const struct kn_command *c)
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
 	note_kernel(c->kernel);
+	unsigned begins = __atomic_load_n(&emu_begins, __ATOMIC_RELAXED);
 	const char *wrong = emu_blocks_run(d->blocks, c);
+	if (wrong == NULL && __atomic_load_n(&emu_begins, __ATOMIC_RELAXED) == begins)
+		wrong = "the kernel does not call kn_begin";
 	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
 }
 

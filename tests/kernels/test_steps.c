@@ -14,6 +14,7 @@
 #include "engine/source/random_model.h"
 #include "kernels/kv_type.h"
 #include "tests/kernels/tables.h"
+#include "tests/kernels/weights.h"
 
 enum {
 	LAYERS = 32, /* Llama 3.1 8B's */
