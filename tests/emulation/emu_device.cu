@@ -93,8 +93,6 @@ static int struck(struct dev *d, const char *kernel)
 	return 0;
 }
 
-unsigned emu_begins;
-
 /* ---- what was ever launched in this process ---- */
 
 enum { MOST_KERNELS = 1024 };
