@@ -27,6 +27,7 @@
 #include "engine/model/residence.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
+#include "engine/step/step.h"
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
@@ -338,6 +339,7 @@ static int load_weights(struct eng_model *m, int max_rows)
 	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL,
 				.rearranging = &rearranging,
 				.pooling = m->pooling,
+				.max_want = e->cfg.max_sequences + STEP_EXTRA_ROWS,
 				.cache = e->weight_cache.folder != NULL ? &e->weight_cache : NULL};
 	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model,
 			     &m->load_err);
