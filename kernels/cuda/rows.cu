@@ -112,7 +112,7 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 	/* An in-place norm is of heads or of a residual, which is not an input of products. */
 	if (n_rows > 0 && (add != NULL || x != y) && kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;
-	if (c.to.units != NULL && add != NULL && width > NARROW) {
+	if (c.to.units != NULL && add != NULL) {
 		struct kn_then then = {};
 		then.what = KN_THEN_NORM;
 		then.norm = c;

@@ -230,12 +230,17 @@ struct kn_then {
 	struct kn_into to;
 };
 
-/* By NORM_THREADS threads, row after row. Rows that a tile lacks need no zeros: the products of a row depend on no
- * other. */
+/* By NORM_THREADS threads, as the kernels of these operations do it: narrow norms by a warp each, all else row after
+ * row. Rows that a tile lacks need no zeros: the products of a row depend on no other. */
 __device__ static inline void kn_then_rows(const struct kn_then &then)
 {
-	int t = (int)threadIdx.x;
+	int t = (int)threadIdx.x, warp = t / KN_WARP;
 	float *sums = (float *)kn_shared();
+	if (then.what == KN_THEN_NORM && then.width <= NARROW) {
+		if (warp < then.n_rows)
+			norm_row<true, true>(then.norm, (int64_t)warp * then.width, t % KN_WARP, NULL);
+		return;
+	}
 	for (int row = 0; row < then.n_rows; row++) {
 		kn_barrier(); /* the last row's sums have been read */
 		if (then.what == KN_THEN_SILU)
