@@ -5,6 +5,12 @@
  * Of KN_MAX_GRAPHS graphs, the least recently used is evicted. A list's first occurrence leaves its digest in a small
  * table, where others may replace it; its second occurrence is captured. So a list that occurs once (a prompt's
  * chunk) costs a comparison and no capture, and memory does not grow with the number of shapes.
+ *
+ * VERSIONS
+ *  1  every list is hashed, then compared with the graph of that hash: 84 kB for an 8B model's 330 launches, 10,500
+ *     multiplications in a chain of four cycles each, some 15 us a step beside 5 for the comparison.
+ *  2  graphs are compared from the latest used on, after their length and first command; only lists without a graph are
+ *     hashed. A list that was refused is not captured again: a refused capture costs what a capture costs.
  */
 #include "kernels/cuda/list.h"
 
