@@ -87,7 +87,6 @@ static int time_copies(struct kv_swap *s)
 int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
 		   struct kv_swap **out, struct sl_err *err)
 {
-	void *memory;
 	size_t page = 2 * kn_kv_page_bytes(kv_pool_layout(p));
 	if (ops->page_out == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s swaps no pages", ops->name);
