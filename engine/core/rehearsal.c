@@ -214,18 +214,19 @@ static int run_classes(struct stage *s)
 	return rc;
 }
 
+/* The widest step comes first: memory grows at once. An encoder's rows see their text, in steps without a past. */
 static int run_all(struct stage *s)
 {
-	static const int rows[] = {1, 3, 9, 17};
+	static const struct {
+		int rows, from;
+		bool decode;
+	} kinds[] = {{1, 0, true},   {3, 0, true},        {9, 0, true},
+		     {17, 0, false}, {1, FAR - 1, false}, {3, FAR - 1, false}};
 	bool encoder = s->m->info.arch.encoder;
-	int rc = run_prompt(s, s->m->step_tokens, 0); /* first: memory grows at once */
-	for (size_t i = 0; i < sizeof rows / sizeof rows[0] && rc == 0; i++) {
-		rc = run_prompt(s, rows[i], 0);
-		if (rc == 0 && !encoder)
-			rc = run_decode(s, rows[i]);
-		if (rc == 0 && !encoder)
-			rc = run_prompt(s, rows[i], FAR - 1);
-	}
+	int rc = run_prompt(s, s->m->step_tokens, 0);
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == 0; i++)
+		rc = kinds[i].decode && !encoder ? run_decode(s, kinds[i].rows)
+						 : run_prompt(s, kinds[i].rows, encoder ? 0 : kinds[i].from);
 	if (rc == 0 && !encoder)
 		rc = run_decode(s, s->m->e->cfg.max_sequences);
 	if (rc == 0)
