@@ -3,9 +3,9 @@
  * The device layer on CUDA's runtime, which is linked statically: without a driver the first call fails with that
  * reason.
  *
- * Memory comes from plain cudaMalloc, on load; a step allocates only when a scratch buffer grows. The runtime stages
- * copies from pageable memory before the call returns, as dev_copy_in requires; copies from pinned memory
- * (dev_host_alloc) are asynchronous.
+ * Memory comes from plain cudaMalloc, on load; a step allocates only when a scratch buffer grows. Copies from pinned
+ * memory (dev_host_alloc) are asynchronous; dev_copy_in waits for those from other memory, which the runtime need not
+ * stage before the call returns where the device reads it in place (systems with coherent memory).
  *
  * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other
  * threads may load another model meanwhile. A failed capture leaves the device usable: the list then runs plainly,
@@ -238,6 +238,15 @@ static void begin_work(struct dev *d)
 		d->working = cudaEventRecord(d->event[FIRST + d->open], d->stream) == cudaSuccess;
 }
 
+static bool is_pinned(const void *host)
+{
+	cudaPointerAttributes a;
+	if (cudaPointerGetAttributes(&a, host) == cudaSuccess)
+		return a.type == cudaMemoryTypeHost;
+	(void)cudaGetLastError();
+	return false;
+}
+
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
 	if (kn_list_flush(d) != 0 || d->base.fault[0] != '\0')
@@ -245,6 +254,8 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	dev_count(d);
 	begin_work(d);
 	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyDefault, d->stream);
+	if (rc == cudaSuccess && !is_pinned(host))
+		rc = cudaStreamSynchronize(d->stream);
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }
 
