@@ -81,6 +81,16 @@ EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ '-DKN_EMULATED="tests/emulation/emu
 	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
 	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
 
+# The same sources with CUDA's own device layer on a stand-in for its runtime (tests/standin). The kernels call at each
+# access to memory; no sanitizer is linked, so this is the same in every build.
+STANDIN_SRC := $(CUDA_SRC) tests/emulation/emu.cu $(wildcard tests/standin/*.cu)
+STANDIN_OBJ := $(patsubst %.cu,$(B)/standin/%.o,$(notdir $(STANDIN_SRC)))
+STANDIN_SO := $(B)/libsluice-cuda-standin.so
+STANDIN_LIBRARY := $(B)/standin/libcublasLt.so.13
+STANDIN_FLAGS := $(filter-out -DKN_EMU_THREADS $(SANFLAGS) $(OPT),$(EMU_FLAGS)) -O2 -Itests/standin/include -DKN_STANDIN
+ACCESSES := -fsanitize=kernel-address $(if $(findstring clang,$(CXX)),$(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 \
+	stack=0 globals=0),$(addprefix --param asan-,instrumentation-with-call-threshold=0 stack=0 globals=0))
+
 # Files that need an instruction set of their own; everything else runs anywhere.
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
@@ -237,6 +247,22 @@ $(foreach s,$(EMU_SRC),$(eval $(call emulated,$(s))))
 
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
+
+$(B)/standin/flags: force | needs
+	@mkdir -p $(@D)
+	@echo "$(CXX) $(STANDIN_FLAGS) $(ACCESSES) $(LDFLAGS)" | cmp -s - $@ || echo "$(CXX) $(STANDIN_FLAGS) $(ACCESSES) $(LDFLAGS)" >$@
+
+define standin
+$(B)/standin/$(basename $(notdir $(1))).o: $(1) $(B)/standin/flags
+	$$(call say,C++,$$<)
+	$$(Q)$$(CCACHE) $$(CXX) $$(STANDIN_FLAGS) $(if $(findstring kernels/,$(1)),$$(ACCESSES)) -I. -MMD -MP -c -o $$@ $$<
+endef
+$(foreach s,$(STANDIN_SRC),$(eval $(call standin,$(s))))
+
+# What the backend opens by dlopen lies where it finds it first.
+STANDIN_LINK := -shared -Wl,-z,defs -Wl,--enable-new-dtags -lm -ldl -pthread $(LDFLAGS)
+$(STANDIN_SO): $(STANDIN_OBJ)
+	$(Q)$(CXX) -o $@ $^ -Wl,-rpath,'$$ORIGIN/standin' $(STANDIN_LINK)
 
 # A mutant: one source or header changed by a sed script (which names it on its second line), which must change it. The
 # changed one lies in a tree that is looked at first; what is compiled of it is itself or, of a header, the sources that

@@ -79,7 +79,7 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_early_co
 /* How often a stream was made to wait for copies aside. */
 extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_waits_for_copies(void) { return n_asides; }
 
-extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(bool none) { no_graphs = none; }
+extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(int none) { no_graphs = none != 0; }
 
 /* SL_EIO: a test wants this launch to fail. */
 static int struck(struct dev *d, const char *kernel)
