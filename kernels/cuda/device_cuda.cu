@@ -79,7 +79,7 @@ static int refuse_driver(const struct kn_plugin_host *host, struct sl_err *err)
 	if (cudaRuntimeGetVersion(&runtime) != cudaSuccess)
 		runtime = CUDART_VERSION;
 	(void)cudaGetLastError();
-	if (driver == 0)
+	if (driver <= 0)
 		return host->errf(err, SL_ENOTFOUND,
 				  "no NVIDIA driver is installed; one for CUDA %d.0 or later is needed",
 				  runtime / 1000);
