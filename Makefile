@@ -325,7 +325,7 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 # What is opened at run time.
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
-$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
+$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(STANDIN_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
 tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)
