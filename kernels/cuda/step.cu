@@ -10,9 +10,8 @@
  *  - page tables are reduced to the sequences and pages that the step reads, with a power of two of pages each, so they
  *    are small and their stride rarely changes;
  *  - steps of decodes only are padded to a class, a power of two of rows, with copies of the last row: the same token
- * at
- *    the same position. A row's result depends on its own inputs only, so a copy writes the same bits to the page as its
- *    original, and its result is never read. This needs room in the caller's activations, so it requires
+ *    at the same position. A row's result depends on its own inputs only, so a copy writes the same bits to the page as
+ *    its original, and its result is never read. This needs room in the caller's activations, so it requires
  *    kn_config.pad_rows.
  *
  * Results go to pinned memory after the graph, and to their destinations once the step's event has occurred.
