@@ -464,16 +464,15 @@ static cudaError_t launch(struct dev *d, const struct kn_command *c)
 {
 	void *where[KN_MAX_ARGS];
 	cudaLaunchAttribute overlaps;
-	cudaLaunchConfig_t how = {};
 	c->thunk(c, where);
 	overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
 	overlaps.val.programmaticStreamSerializationAllowed = 1;
-	how.gridDim = dim3(c->grid[0], c->grid[1], c->grid[2]);
-	how.blockDim = dim3(c->block[0], c->block[1], c->block[2]);
-	how.dynamicSmemBytes = c->shared;
-	how.stream = d->stream;
-	how.attrs = &overlaps;
-	how.numAttrs = d->dependent ? 1 : 0;
+	cudaLaunchConfig_t how = {dim3(c->grid[0], c->grid[1], c->grid[2]),
+				  dim3(c->block[0], c->block[1], c->block[2]),
+				  c->shared,
+				  d->stream,
+				  &overlaps,
+				  d->dependent ? 1u : 0u};
 	return cudaLaunchKernelExC(&how, c->kernel, where);
 }
 

@@ -123,7 +123,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *how, const void *f, vo
 		if (how->attrs[i].id != cudaLaunchAttributeProgrammaticStreamSerialization || standin_capability() < 90)
 			return standin_refuse(cudaErrorInvalidValue, "a launch with attribute %d",
 					      (int)how->attrs[i].id);
-	return cudaLaunchKernel(f, how->gridDim, how->blockDim, args, how->dynamicSmemBytes, how->stream);
+	return cudaLaunchKernel(f, how->grid, how->block, args, how->dynamicSmemBytes, how->stream);
 }
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *f)

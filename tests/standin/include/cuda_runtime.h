@@ -129,7 +129,7 @@ typedef struct cudaLaunchAttribute {
 } cudaLaunchAttribute;
 
 typedef struct cudaLaunchConfig {
-	dim3 gridDim, blockDim;
+	dim3 grid, block; /* the runtime's names are the emulation's own words */
 	size_t dynamicSmemBytes;
 	cudaStream_t stream;
 	cudaLaunchAttribute *attrs;
