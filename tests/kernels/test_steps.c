@@ -19,15 +19,15 @@
 enum {
 	LAYERS = 32, /* Llama 3.1 8B's */
 	EMBD = 256,
-	HEADS = 8,
+	HEADS = 4,
 	KV_HEADS = 2,
-	DIM = 32,
-	FF = 512,
+	DIM = 16,
+	FF = 256,
 	PAGE = 16,
 	N_PAGES = 96,
 	MOST = 16,
 	MAX_PAGES = 64,
-	STEADY = 6,
+	STEADY = 2,
 };
 
 struct rig {
@@ -149,19 +149,29 @@ static int steady(struct rig *r, int n, int pos)
 	return launches / STEADY;
 }
 
-/* One block of positions and several, whose parts are merged. */
+/* One sequence, near its beginning and after several blocks of positions, whose parts are merged; and several
+ * sequences, for which one block would take too long over what follows a product. Half of the layers of q4_k_m have
+ * values in a type of their own, and so three products instead of one. */
 static void test_launches(void **arg)
 {
 	(void)arg;
-	static const char *const plans[] = {"q4_k_m", "bf16"};
-	for (int i = 0; i < N(plans); i++) {
+	static const struct {
+		const char *plan;
+		int most, most_together;
+	} cases[] = {{"bf16", 240, 340}, {"q4_k_m", 270, 0}};
+	for (int i = 0; i < N(cases); i++) {
 		struct rig r;
-		write_model(plans[i]);
+		write_model(cases[i].plan);
 		open_rig(&r);
-		int near = steady(&r, 1, 40), far = steady(&r, 1, 600), more = steady(&r, 8, 600);
-		print_message("%s, 8B: %d launches a step, %d far on, %d for 8 sequences\n", plans[i], near, far, more);
-		assert_in_range(near, 1, 240);
-		assert_in_range(far, 1, 240);
+		int near = steady(&r, 1, 40), far = steady(&r, 1, 600);
+		print_message("%s, 8B: %d launches a step, %d far on\n", cases[i].plan, near, far);
+		assert_in_range(near, 1, cases[i].most);
+		assert_in_range(far, 1, cases[i].most);
+		if (cases[i].most_together > 0) {
+			int together = steady(&r, 8, 600);
+			print_message("%d of 8 sequences\n", together);
+			assert_in_range(together, 1, cases[i].most_together);
+		}
 		close_rig(&r);
 	}
 	unlink(path);
@@ -172,18 +182,17 @@ static void test_refused(void **arg)
 {
 	(void)arg;
 	struct rig r;
-	write_model("q4_k_m");
+	write_model("bf16");
 	open_rig(&r);
 	run(&r, 2, 40); /* memory grows */
 	assert_true(call_backend(cuda_path(), "sluice_device_no_graphs", 1));
-	for (int i = 0; i < STEADY; i++)
+	for (int i = 0; i < 4; i++)
 		run(&r, 2, 41 + i);
 	struct kn_stats s = stats_of(&r);
 	assert_true(call_backend(cuda_path(), "sluice_device_no_graphs", 0));
 	assert_int_equal(s.graph_refusals, 1);
 	assert_int_equal(s.graph_captures + s.graph_hits, 0);
-	for (int i = 0; i < STEADY; i++)
-		run(&r, 2, 50 + i);
+	run(&r, 2, 50);
 	assert_int_equal(stats_of(&r).graph_captures, 0);
 	close_rig(&r);
 	unlink(path);

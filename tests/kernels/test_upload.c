@@ -104,7 +104,7 @@ static void case_of(int type, const char *piece)
 		assert_int_equal(o->weight_load(b, copy, type, N_OUT, N_IN, &w, &err), 0);
 		if (i > 0)
 			memset(copy, 0x11, bytes); /* the device is behind */
-		if (!on_device())
+		if (i == 0 && !on_device() && !on_standin())
 			expect_overlap(order(), piece);
 		product(b, &w, x, out + i * ROWS * N_OUT);
 		o->weight_free(b, &w);
