@@ -20,6 +20,8 @@
  *     o, norm, gate-up, gate, down; at 1.5 to 2 µs a launch in a graph some 10 µs of a layer whose weights take 110
  *     (bf16). Activations of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured
  *     on a device.
+ *  4  after a product of one or two rows no kernel of its own (matvec.cu): 7 launches a layer and 8 with parts of
+ *     attention, 234 a step of a decode in bf16, counted in tests/kernels/test_steps.c.
  */
 #include "kernels/cuda/rows.h"
 
