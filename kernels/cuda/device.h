@@ -67,7 +67,8 @@ int dev_aside_before(struct dev *d);
 /* Whether no copy aside is in flight; true after a fault. */
 bool dev_aside_done(struct dev *d);
 
-/* dev_mark: dev_await of that mark waits for all work called so far, except recorded work. */
+/* dev_mark: dev_await of that mark waits for all work called so far, except recorded work. Only steps' marks are timed.
+ */
 enum { DEV_MARKS = KN_STEPS_AHEAD + 2 }; /* steps, uploads */
 int dev_mark(struct dev *d, int mark);
 int dev_await(struct dev *d, int mark);
@@ -83,7 +84,8 @@ struct dev_figures {
 };
 struct dev_figures *dev_counts(struct dev *d);
 
-/* Device time of this stream's work: the sum of all intervals that end with a dev_sync, each from its first work on. */
+/* Device time of this stream's work: the sum of all intervals that end with a dev_sync or a step's mark, each from its
+ * first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
 
 /* For profilers: ends the current range and starts one with that name (a literal); NULL: starts none. */

@@ -441,8 +441,10 @@ int dev_mark(struct dev *d, int mark)
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	cudaError_t rc = cudaEventRecord(d->event[MARK + mark], d->stream);
-	d->began[mark] = d->working ? d->open : -1;
-	if (d->working)
+	bool timed =
+	    d->working && mark < KN_STEPS_AHEAD; /* others may be awaited after their stretch's event was reused */
+	d->began[mark] = timed ? d->open : -1;
+	if (timed)
 		d->open = (d->open + 1) % (DEV_MARKS + 1);
 	d->working = false;
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
