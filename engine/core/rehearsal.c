@@ -176,8 +176,6 @@ static int run_draws(struct stage *s)
 	struct kn_step step = decode_of(s, N_DRAWS);
 	if (!model_can_draw(s->m->model) || s->m->info.arch.encoder)
 		return 0;
-	for (int i = 0; i < N_DRAWS; i++)
-		draws[i].row = i;
 	int rc = 0;
 	for (int i = 0; i < N_DRAWS && rc == 0; i += step.n_rows) {
 		int n = N_DRAWS - i < step.n_rows ? N_DRAWS - i : step.n_rows;
@@ -220,13 +218,16 @@ static int run_all(struct stage *s)
 	static const struct {
 		int rows, from;
 		bool decode;
-	} kinds[] = {{1, 0, true},   {3, 0, true},        {9, 0, true},
-		     {17, 0, false}, {1, FAR - 1, false}, {3, FAR - 1, false}};
+	} kinds[] = {{1, 0, true},   {3, 0, true},    {9, 0, true},    {17, 0, false},      {33, 0, false},
+		     {65, 0, false}, {129, 0, false}, {257, 0, false}, {1, FAR - 1, false}, {3, FAR - 1, false}};
 	bool encoder = s->m->info.arch.encoder;
 	int rc = run_prompt(s, s->m->step_tokens, 0);
-	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == 0; i++)
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && rc == 0; i++) {
+		if (kinds[i].rows > s->max_rows)
+			continue; /* as the widest */
 		rc = kinds[i].decode && !encoder ? run_decode(s, kinds[i].rows)
 						 : run_prompt(s, kinds[i].rows, encoder ? 0 : kinds[i].from);
+	}
 	if (rc == 0 && !encoder)
 		rc = run_decode(s, s->m->e->cfg.max_sequences);
 	if (rc == 0)
