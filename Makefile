@@ -52,18 +52,21 @@ export CCACHE_DEPEND ?= 1
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-# One by default: later devices take its PTX. `make cuda-all` has machine code for each.
-CUDA_ARCHS ?= 80
-CUDA_ALL := 80 86 89 90 90a 100 120
-# Machine code for each, and PTX of the last that later devices can take (90a's can't be).
-cuda_ptx = $(lastword $(filter-out %a,$(CUDA_ARCHS)))
+# Machine code for each generation: the driver would compile PTX at the first launch, for half a minute. 80's code runs on 86
+# and 89. `make cuda-all` has code of their own for these and for the boards (87, 110), which take no other device's.
+# (`make test` compiles one architecture where there is no device.)
+CUDA_ARCHS ?= 80 90 100 120
+CUDA_ALL := 80 86 87 89 90 100 110 120
+# And PTX of the oldest, for every device without code, later ones included.
+cuda_ptx = $(firstword $(filter-out %a,$(CUDA_ARCHS)))
 cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
 # No contraction: the same expression has the same bits in every kernel.
 # One file has most of the work: its parts are compiled side by side.
 # (`make test` compiles quickly instead where there is no device.)
 CUDA_OPT ?= -O3 --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS)
-NVCCFLAGS := -std=c++17 $(CUDA_OPT) --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+# -lineinfo: profilers name the source's lines; it changes no code.
+NVCCFLAGS := -std=c++17 $(CUDA_OPT) -lineinfo --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.o)
@@ -77,6 +80,16 @@ EMU_SO := $(B)/libsluice-cuda-emulated.so
 EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ '-DKN_EMULATED="tests/emulation/emu.h"' $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -g1 -fPIC \
 	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
 	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
+
+# The same sources with CUDA's own device layer on a stand-in for its runtime (tests/standin). The kernels call at each
+# access to memory; no sanitizer is linked, so this is the same in every build.
+STANDIN_SRC := $(CUDA_SRC) tests/emulation/emu.cu $(wildcard tests/standin/*.cu)
+STANDIN_OBJ := $(patsubst %.cu,$(B)/standin/%.o,$(notdir $(STANDIN_SRC)))
+STANDIN_SO := $(B)/libsluice-cuda-standin.so
+STANDIN_LIBRARY := $(B)/standin/libcublasLt.so.13
+STANDIN_FLAGS := $(filter-out -DKN_EMU_THREADS $(SANFLAGS) $(OPT),$(EMU_FLAGS)) -O2 -Itests/standin/include -DKN_STANDIN
+ACCESSES := -fsanitize=kernel-address $(if $(findstring clang,$(CXX)),$(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 \
+	stack=0 globals=0),$(addprefix --param asan-,instrumentation-with-call-threshold=0 stack=0 globals=0))
 
 # Files that need an instruction set of their own; everything else runs anywhere.
 ISA_avx2 := -mavx2 -mfma -mf16c
@@ -195,7 +208,10 @@ $(CUDA_OBJ): $(B)/%.o: %.cu $(B)/cuda.flags
 
 $(B)/libsluice-cuda.so: $(CUDA_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL -o $@.new $^ && mv $@.new $@
+	$(Q)$(NVCC) -shared -cudart static -Xcompiler -static-libstdc++,-static-libgcc -Xlinker --exclude-libs,ALL -o $@.new $^
+	$(Q)! readelf -d $@.new | grep NEEDED | grep -Ev '\[(lib(c|m|dl|rt|pthread)|ld-linux[-a-z0-9_]*)\.so\.[0-9]+\]' || { \
+	  echo "$@: needs more than the C library, which is all that a machine with a driver has"; exit 1; }
+	$(Q)mv $@.new $@
 
 cuda-all:
 	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
@@ -231,6 +247,22 @@ $(foreach s,$(EMU_SRC),$(eval $(call emulated,$(s))))
 
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
+
+$(B)/standin/flags: force | needs
+	@mkdir -p $(@D)
+	@echo "$(CXX) $(STANDIN_FLAGS) $(ACCESSES) $(LDFLAGS)" | cmp -s - $@ || echo "$(CXX) $(STANDIN_FLAGS) $(ACCESSES) $(LDFLAGS)" >$@
+
+define standin
+$(B)/standin/$(basename $(notdir $(1))).o: $(1) $(B)/standin/flags
+	$$(call say,C++,$$<)
+	$$(Q)$$(CCACHE) $$(CXX) $$(STANDIN_FLAGS) $(if $(findstring kernels/,$(1)),$$(ACCESSES)) -I. -MMD -MP -c -o $$@ $$<
+endef
+$(foreach s,$(STANDIN_SRC),$(eval $(call standin,$(s))))
+
+# What the backend opens by dlopen lies where it finds it first.
+STANDIN_LINK := -shared -Wl,-z,defs -Wl,--enable-new-dtags -lm -ldl -pthread $(LDFLAGS)
+$(STANDIN_SO): $(STANDIN_OBJ)
+	$(Q)$(CXX) -o $@ $^ -Wl,-rpath,'$$ORIGIN/standin' $(STANDIN_LINK)
 
 # A mutant: one source or header changed by a sed script (which names it on its second line), which must change it. The
 # changed one lies in a tree that is looked at first; what is compiled of it is itself or, of a header, the sources that
@@ -293,7 +325,7 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 # What is opened at run time.
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
-$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
+$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(STANDIN_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
 tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)

@@ -23,7 +23,8 @@ struct alignas(KN_COMMAND_ALIGN) kn_command {
 	uint32_t bytes; /* including the arguments; a multiple of KN_COMMAND_ALIGN */
 	uint32_t kind;
 	const void *kernel;
-	/* Emulation: runs the kernel's body for the current thread. CUDA: returns the address of each argument. */
+	/* Returns the address of each argument; in tests, with where NULL, it runs the kernel's body for the current
+	 * thread. */
 	void (*thunk)(const struct kn_command *c, void **where);
 	const char *name; /* static */
 	uint32_t grid[3], block[3];
@@ -67,7 +68,8 @@ static inline void kn_args_use(K kernel, struct kn_args<H, T...> *a, const D &..
 {
 	kn_args_use(kernel, &a->tail, done..., a->head);
 }
-#else
+#endif
+
 static inline void kn_args_use(struct kn_args<> *, void **) {}
 
 template <class H, class... T> static inline void kn_args_use(struct kn_args<H, T...> *a, void **where)
@@ -75,18 +77,18 @@ template <class H, class... T> static inline void kn_args_use(struct kn_args<H, 
 	*where = &a->head;
 	kn_args_use(&a->tail, where + 1);
 }
-#endif
 
 template <class... P> struct kn_thunk {
 	static void use(const struct kn_command *c, void **where)
 	{
 		struct kn_args<P...> *args = (struct kn_args<P...> *)kn_args_of(c);
 #ifdef KN_EMULATED
-		(void)where;
-		kn_args_use((void (*)(P...))c->kernel, args);
-#else
-		kn_args_use(args, where);
+		if (where == NULL) {
+			kn_args_use((void (*)(P...))c->kernel, args);
+			return;
+		}
 #endif
+		kn_args_use(args, where);
 	}
 };
 
@@ -131,6 +133,10 @@ static int kn_launch(struct dev *d, const char *name, void (*kernel)(P...), dim3
 	c->shared = (uint32_t)shared;
 	c->n_args = sizeof...(P);
 	kn_args_set((struct kn_args<P...> *)kn_args_of(c), args...);
+#ifdef KN_STANDIN
+	static const uint32_t sizes[] = {(uint32_t)sizeof(P)...};
+	standin_kernel(dev_host(d), c, sizeof here, sizes);
+#endif
 	return kn_command_end(d, c, &here.c);
 }
 

@@ -117,10 +117,10 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(in
 	order_seed = seed | 1;
 }
 
-const dim3 &emu_thread_idx(void) { return self->idx; }
-const dim3 &emu_block_idx(void) { return self->block->idx; }
-const dim3 &emu_block_dim(void) { return self->block->dim; }
-const dim3 &emu_grid_dim(void) { return self->block->grid; }
+emu_dim emu_thread_idx(void) { return self->idx; }
+emu_dim emu_block_idx(void) { return self->block->idx; }
+emu_dim emu_block_dim(void) { return self->block->dim; }
+emu_dim emu_grid_dim(void) { return self->block->grid; }
 void *kn_shared(void) { return self->block->shared; }
 
 #ifndef KN_EMU_THREADS
@@ -153,6 +153,8 @@ __asm__(".text\n"
 #else
 #include <ucontext.h>
 #endif
+
+unsigned emu_begins;
 
 struct fibre {
 #if defined(__x86_64__)
@@ -614,9 +616,12 @@ void kn_ldmatrix_x4_trans(uint32_t *r, const void *row) { matrices(MATRICES_TURN
 static void copy_now(struct emu_thread *t, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (t->copies[i].from != NULL)
+		if (t->copies[i].from != NULL) {
+#ifdef KN_STANDIN
+			standin_reads(t->copies[i].from, 16);
+#endif
 			memcpy(t->copies[i].to, t->copies[i].from, 16);
-		else
+		} else
 			memset(t->copies[i].to, 0, 16);
 	t->n_copies -= n;
 	memmove(t->copies, t->copies + n, (size_t)t->n_copies * sizeof t->copies[0]);
@@ -690,6 +695,9 @@ const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 	}
 	for (int i = 0; i < n / KN_WARP; i++)
 		r->warps[i].done = 0;
+#ifdef KN_STANDIN
+	standin_shared(b.shared, b.shared_bytes);
+#endif
 	const char *stuck = run_grid(&b);
 	free(b.shared);
 	return stuck;

@@ -22,13 +22,23 @@ struct dim3 {
 	dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
+#ifdef KN_STANDIN
+#include "tests/standin/standin_kernel.h"
+#endif
+
 struct emu_thread; /* one thread of the block that is running */
 
+/* The stand-in judges each address that a kernel reads: these are none of a kernel's. */
+#ifdef KN_STANDIN
+typedef dim3 emu_dim;
+#else
+typedef const dim3 &emu_dim;
+#endif
 /* Of the thread that runs; a call each time, because a thread may go on elsewhere after a barrier. */
-const dim3 &emu_thread_idx(void);
-const dim3 &emu_block_idx(void);
-const dim3 &emu_block_dim(void);
-const dim3 &emu_grid_dim(void);
+emu_dim emu_thread_idx(void);
+emu_dim emu_block_idx(void);
+emu_dim emu_block_dim(void);
+emu_dim emu_grid_dim(void);
 #define threadIdx (emu_thread_idx())
 #define blockIdx (emu_block_idx())
 #define blockDim (emu_block_dim())
@@ -58,7 +68,7 @@ extern "C" void sluice_emulation_fail(int n);
  * for and not before, as by one that always is. */
 extern "C" void sluice_emulation_eager(bool eager);
 /* While set, no graph can be made. */
-extern "C" void sluice_device_no_graphs(bool none);
+extern "C" void sluice_device_no_graphs(int none);
 
 /* The names that dev_range was given since the last call, each with a semicolon behind it; borrowed until the next. */
 extern "C" const char *sluice_emulation_ranges(void);
@@ -95,6 +105,15 @@ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 }
 
 static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_RELAXED); }
+
+/* Calls of kn_begin by all kernels (emu_device.cu). */
+extern unsigned emu_begins;
+
+static inline void kn_begin(void) { __atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED); }
+
+static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST); }
+
+static inline void kn_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
 {

@@ -82,8 +82,10 @@ static inline void identity_case(const struct kn_ops *o,
 		state = start;
 		float *x = random_floats(o, b, (size_t)ROWS * (size_t)n_in), *y = guarded(o, b, ROWS * width);
 		if (threads == 1)
-			for (int r = 0; r < ROWS; r++)
-				run(o, b, &w, x + r * n_in, 1, first + (size_t)r * width);
+			for (int r = 0; r < ROWS; r++) {
+				run(o, b, &w, x + r * n_in, 1, y);
+				memcpy(first + (size_t)r * width, y, bytes);
+			}
 		for (int n = 1; n <= ROWS; n += row_step) {
 			run(o, b, &w, x, n, y);
 			assert_memory_equal(y, first, (size_t)n * bytes);

@@ -31,7 +31,9 @@ static inline const char *beside(const char *name)
 /* The shared object with the CUDA kernels that are tested. */
 static inline const char *cuda_path(void)
 {
-	return beside(on_device() ? "../../libsluice-cuda.so" : "../../libsluice-cuda-emulated.so");
+	return beside(on_device()    ? "../../libsluice-cuda.so"
+		      : on_standin() ? "../../libsluice-cuda-standin.so"
+				     : "../../libsluice-cuda-emulated.so");
 }
 
 static inline const struct kn_ops *open_cuda(void)
@@ -45,14 +47,15 @@ static inline const struct kn_ops *open_cuda(void)
 	return o;
 }
 
-/* NULL-terminated, the reference first; on a device only those two. */
+/* NULL-terminated, the reference first; on a device, or its stand-in, only those two. */
 static inline const struct kn_ops *const *all_tables(void)
 {
 	static const struct kn_ops *all[10];
 	if (all[0] != NULL)
 		return all;
 	int n = 0;
-	for (const struct kn_ops *const *o = kn_available(); *o != NULL && (n == 0 || !on_device()); o++)
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL && (n == 0 || !(on_device() || on_standin()));
+	     o++)
 		all[n++] = *o;
 	all[n] = open_cuda();
 	return all;

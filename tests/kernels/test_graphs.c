@@ -364,7 +364,7 @@ static void test_fault_in_graph(void **arg)
 	assert_int_equal(forward(&m, decodes(&r, 4, 9, 8), r.want, 4), SL_EIO);
 	fault_disarm_all();
 	assert_int_equal(forward(&m, decodes(&r, 4, 9, 8), r.want, 4), SL_EIO);
-	assert_non_null(strstr(m.o->describe(m.b), "a fault point"));
+	assert_non_null(strstr(m.o->describe(m.b), on_standin() ? "launch failure" : "a fault point"));
 	close_small(&m);
 }
 
@@ -406,7 +406,7 @@ static void test_no_memory(void **arg)
 		close_small(&m);
 	}
 	print_message("%d failed, %d did without a graph\n", failed, refused);
-	assert_true(failed >= 2 && refused >= 2);
+	assert_true(failed >= 2 && refused >= (on_standin() ? 1 : 2)); /* whose graphs are not the host's memory */
 }
 
 /* ---- a step issued while another is on its way ---- */
@@ -480,7 +480,7 @@ static void same_ahead(int n, bool eager)
 		assert_int_equal(s->drawn[0].n_top + s->drawn[0].id, 0); /* not before it is waited for */
 		if (i == 0)
 			continue;
-		if (emulated)
+		if (emulated && device_is_late())
 			assert_int_equal(device.o->step_ready(device.b), eager);
 		assert_int_equal(device.o->step_wait(device.b), 0);
 		for (int k = 0; k < n; k++)
@@ -553,12 +553,14 @@ static void test_faults_ahead(void **arg)
 	/* The one after this fails: it had been issued. */
 	assert_int_equal(issue(&m, &s[2], step_of(&s[2], &s[1], 4, 2, true)), 0);
 	assert_int_equal(m.o->step_wait(m.b), 0);
-	fault_arm(FAULT_DEVICE, 5, 1);
-	assert_int_equal(m.o->step_wait(m.b), SL_EIO);
-	fault_disarm_all();
-	assert_int_equal(m.o->step_begin(m.b, step_of(&s[3], NULL, 4, 3, true)), SL_EIO);
-	assert_int_equal(m.o->step_wait(m.b), SL_EIO);
-	assert_true(m.o->step_ready(m.b));
+	if (device_is_late()) {
+		fault_arm(FAULT_DEVICE, 5, 1);
+		assert_int_equal(m.o->step_wait(m.b), SL_EIO);
+		fault_disarm_all();
+		assert_int_equal(m.o->step_begin(m.b, step_of(&s[3], NULL, 4, 3, true)), SL_EIO);
+		assert_int_equal(m.o->step_wait(m.b), SL_EIO);
+		assert_true(m.o->step_ready(m.b));
+	}
 	close_small(&m);
 	/* A backend is closed with steps on their way. */
 	open_small(&m, true);

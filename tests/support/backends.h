@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Selects the backend for a test's cases. SLUICE_TEST_BACKEND names a shared object ("cuda", "cuda-emulated"): tests
- * over all tables then use that one, and tests of the CUDA kernels use it instead of the emulation (tests/gpu/run.sh).
- * Not set: the built-in backends and the emulation.
+ * over all tables then use that one, and tests of the CUDA kernels use it instead of the emulation (tests/gpu/run.sh;
+ * "cuda-standin": tests/kernels/test_standin.c). Not set: the built-in backends and the emulation.
  */
 #ifndef TESTS_SUPPORT_BACKENDS_H
 #define TESTS_SUPPORT_BACKENDS_H
@@ -28,6 +28,20 @@ static inline bool on_device(void)
 {
 	const char *name = named_backend();
 	return name != NULL && strcmp(name, "cuda") == 0;
+}
+
+/* Whether they run on CUDA's own device layer, over the stand-in for its runtime (tests/standin). */
+static inline bool on_standin(void)
+{
+	const char *name = named_backend();
+	return name != NULL && strcmp(name, "cuda-standin") == 0;
+}
+
+/* Whether what was given to the device is done only when it is waited for. */
+static inline bool device_is_late(void)
+{
+	const char *policy = getenv("SLUICE_STANDIN");
+	return on_standin() ? policy == NULL || strcmp(policy, "late") == 0 : !on_device();
 }
 
 /* Calls a test function of the shared object at path; false: it has none. */

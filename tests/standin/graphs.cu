@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Captures of a stream, and the graphs made of them. A capture's operations become nodes in their order; an executable
+ * has copies of its own, with their arguments, and lives until all its launches have run.
+ */
+#include "tests/standin/standin.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct capture {
+	struct CUstream_st *stream;
+	pthread_t thread;
+	enum cudaStreamCaptureMode mode;
+	bool invalid;
+	struct op *first, **last;
+	struct capture *next;
+};
+
+struct CUgraph_st {
+	struct op *first;
+};
+
+struct CUgraphExec_st {
+	struct op *first;
+	int refs;
+	bool uploaded;
+	struct CUgraphExec_st *next;
+};
+
+static struct capture *captures;
+static struct CUgraphExec_st *execs;
+static int n_execs;
+
+int execs_alive(void) { return n_execs; }
+
+void capture_invalidate(struct capture *c) { c->invalid = true; }
+
+/* CUDA Runtime API, cudaThreadExchangeStreamCaptureMode: which calls are unsafe, and for whom. */
+cudaError_t capture_forbids(const char *call)
+{
+	for (struct capture *c = captures; c != NULL; c = c->next) {
+		bool mine = pthread_equal(c->thread, pthread_self()) != 0;
+		if (c->mode == cudaStreamCaptureModeRelaxed || (c->mode == cudaStreamCaptureModeThreadLocal && !mine))
+			continue;
+		c->invalid = true;
+		return standin_refuse(cudaErrorStreamCaptureUnsupported, "%s during a capture", call);
+	}
+	return cudaSuccess;
+}
+
+cudaError_t capture_add(struct CUstream_st *s, struct op *o)
+{
+	struct capture *c = s->capture;
+	if (c->invalid) {
+		op_free(o);
+		return standin_error(cudaErrorStreamCaptureInvalidated);
+	}
+	standin_counts.captured++;
+	*c->last = o;
+	c->last = &o->next;
+	return cudaSuccess;
+}
+
+static void drop(struct op *o)
+{
+	while (o != NULL) {
+		struct op *next = o->next;
+		op_free(o);
+		o = next;
+	}
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+	struct held h;
+	cudaError_t e;
+	standin_counts.captures++;
+	if (!stream_is(s))
+		return standin_refuse(cudaErrorInvalidResourceHandle, "%s of a stream that is not there", __func__);
+	standin_log(STANDIN_CAPTURE, s, NULL);
+	if (standin_struck(__func__, &e) || (e = standin_broken) != cudaSuccess)
+		return standin_error(e);
+	if (s->capture != NULL) {
+		capture_invalidate(s->capture);
+		return standin_refuse(cudaErrorStreamCaptureUnsupported,
+				      "cudaStreamBeginCapture of a stream in capture");
+	}
+	struct capture *c = (struct capture *)calloc(1, sizeof *c);
+	if (c == NULL)
+		abort();
+	c->stream = s;
+	c->thread = pthread_self();
+	c->mode = mode;
+	c->last = &c->first;
+	c->next = captures;
+	captures = c;
+	s->capture = c;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
+{
+	struct held h;
+	cudaError_t e = standin_broken;
+	*out = NULL;
+	if (!stream_is(s) || s->capture == NULL)
+		return standin_refuse(cudaErrorStreamCaptureUnmatched, "cudaStreamEndCapture without a capture");
+	struct capture *c = s->capture, **at = &captures;
+	if (c->mode != cudaStreamCaptureModeRelaxed && pthread_equal(c->thread, pthread_self()) == 0)
+		return standin_refuse(cudaErrorStreamCaptureWrongThread, "cudaStreamEndCapture by another thread");
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	s->capture = NULL;
+	struct CUgraph_st *g = (struct CUgraph_st *)calloc(1, sizeof *g);
+	if (g == NULL)
+		abort();
+	g->first = c->first;
+	bool invalid = c->invalid;
+	free(c);
+	if (invalid || e != cudaSuccess || standin_struck(__func__, &e)) {
+		drop(g->first);
+		free(g);
+		return standin_error(invalid ? cudaErrorStreamCaptureInvalidated : e);
+	}
+	*out = g;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out)
+{
+	struct held h;
+	*out = s->capture == NULL    ? cudaStreamCaptureStatusNone
+	       : s->capture->invalid ? cudaStreamCaptureStatusInvalidated
+				     : cudaStreamCaptureStatusActive;
+	return standin_broken;
+}
+
+static struct op *copy_of(const struct op *o)
+{
+	struct op *n = op_new(o->kind);
+	*n = *o;
+	n->next = NULL;
+	if (o->command != NULL) {
+		void *room = NULL;
+		if (posix_memalign(&room, KN_COMMAND_ALIGN, o->command->bytes) != 0)
+			abort();
+		memcpy(room, (const void *)o->command, o->command->bytes);
+		n->command = (struct kn_command *)room;
+	}
+	return n;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long)
+{
+	struct held h;
+	cudaError_t e;
+	if (standin_struck(__func__, &e) || (e = standin_broken) != cudaSuccess)
+		return standin_error(e);
+	if (g == NULL)
+		return standin_refuse(cudaErrorInvalidValue, "cudaGraphInstantiate of no graph");
+	struct CUgraphExec_st *x = (struct CUgraphExec_st *)calloc(1, sizeof *x);
+	if (x == NULL)
+		abort();
+	struct op **last = &x->first;
+	for (const struct op *o = g->first; o != NULL; o = o->next) {
+		*last = copy_of(o);
+		last = &(*last)->next;
+	}
+	x->refs = 1;
+	x->next = execs;
+	execs = x;
+	n_execs++;
+	standin_counts.instantiated++;
+	*out = x;
+	return cudaSuccess;
+}
+
+static bool exec_is(const struct CUgraphExec_st *x)
+{
+	const struct CUgraphExec_st *at = execs;
+	while (at != NULL && at != x)
+		at = at->next;
+	return at != NULL;
+}
+
+/* What is uploaded has its memory on the device: both copies and nodes are the executable's. */
+cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s)
+{
+	struct held h;
+	cudaError_t e;
+	if (standin_struck(__func__, &e) || (e = standin_broken) != cudaSuccess)
+		return standin_error(e);
+	if (!exec_is(x) || !stream_is(s))
+		return standin_refuse(cudaErrorInvalidValue,
+				      "cudaGraphUpload of a graph or a stream that is not there");
+	x->uploaded = true;
+	return op_give(s, op_new(OP_NOTHING));
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
+{
+	struct held h;
+	cudaError_t e = cudaSuccess;
+	if (standin_struck(__func__, &e) || (e = standin_broken) != cudaSuccess)
+		return standin_error(e);
+	if (!exec_is(x) || !stream_is(s))
+		return standin_refuse(cudaErrorInvalidValue,
+				      "cudaGraphLaunch of a graph or a stream that is not there");
+	if (s->capture != NULL) {
+		capture_invalidate(s->capture);
+		return standin_refuse(cudaErrorNotSupported, "cudaGraphLaunch in a capture: not in this stand-in");
+	}
+	standin_counts.graph_launches++;
+	standin_log(STANDIN_GRAPH, s, NULL);
+	for (const struct op *n = x->first; n != NULL && e == cudaSuccess; n = n->next) {
+		struct op *o = op_new(n->kind);
+		*o = *n;
+		o->next = NULL;
+		o->exec = x;
+		x->refs++;
+		standin_counts.graph_nodes++;
+		e = op_give(s, o);
+	}
+	return e;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+	struct held h;
+	if (g == NULL)
+		return standin_refuse(cudaErrorInvalidValue, "cudaGraphDestroy of no graph");
+	drop(g->first);
+	free(g);
+	return standin_broken;
+}
+
+void exec_unref(struct CUgraphExec_st *x)
+{
+	if (--x->refs > 0)
+		return;
+	drop(x->first);
+	free(x);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x)
+{
+	struct held h;
+	struct CUgraphExec_st **at = &execs;
+	if (!exec_is(x))
+		return standin_refuse(cudaErrorInvalidValue, "cudaGraphExecDestroy of a graph that is not there");
+	while (*at != x)
+		at = &(*at)->next;
+	*at = x->next;
+	n_execs--;
+	exec_unref(x);
+	return standin_broken;
+}
