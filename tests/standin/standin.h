@@ -122,6 +122,19 @@ void streams_drop_all(void);
 void standin_log(enum standin_event_kind kind, const struct CUstream_st *s, const struct op *o);
 /* How many there are. */
 int streams_alive(void);
+int streams_pending(void); /* operations that have not run */
+/* Runs that stream up to there, and what it waits for. */
+void streams_run_to(int slot, uint32_t pos);
+/* Runs what a device may have done meanwhile. */
+void streams_stir(void);
+void clock_join(struct clock *to, const struct clock *from);
+struct CUstream_st *stream_of(int slot);
+int events_alive(void);
+
+#define STREAM(s)          \
+	if (!stream_is(s)) \
+	return standin_refuse(cudaErrorInvalidResourceHandle, "%s of a stream that is not there", __func__)
+
 uint32_t standin_random(uint32_t below);
 
 /* ---- errors.cu ---- */
@@ -149,6 +162,7 @@ cudaError_t capture_forbids(const char *call);
 void capture_invalidate(struct capture *c);
 void exec_unref(struct CUgraphExec_st *x);
 int execs_alive(void);
+int graphs_alive(void);
 
 /* ---- arena.cu ---- */
 enum memory_kind : uint8_t { MEMORY_NONE, MEMORY_DEVICE, MEMORY_PINNED, MEMORY_FREED };
