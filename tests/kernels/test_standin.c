@@ -241,7 +241,7 @@ static void test_faults(void **arg)
 	(void)arg;
 	int n = 0, order = 0, missed = 0;
 	char folder[PATH_MAX + 64];
-	snprintf(folder, sizeof folder, "%s", beside("../standin/faults"));
+	snprintf(folder, sizeof folder, "%s", beside("../../standin/faults"));
 	DIR *dir = opendir(folder);
 	assert_non_null(dir);
 	for (struct dirent *e; (e = readdir(dir)) != NULL;) {
