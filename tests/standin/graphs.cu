@@ -24,7 +24,6 @@ struct CUgraph_st {
 struct CUgraphExec_st {
 	struct op *first;
 	int refs;
-	bool uploaded;
 	struct CUgraphExec_st *next;
 };
 
@@ -224,7 +223,6 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s)
 	if (!exec_is(x) || !stream_is(s))
 		return standin_refuse(cudaErrorInvalidValue,
 				      "cudaGraphUpload of a graph or a stream that is not there");
-	x->uploaded = true;
 	return op_give(s, op_new(OP_NOTHING));
 }
 

@@ -18,12 +18,14 @@
  *  - early: at once;
  *  - random: at any call, of random streams, in any order that events permit.
  *
- * What is checked, and where: streams and events (streams.cu), launches' limits (kernels.cu), calls during a capture
- * (graphs.cu), copies of pageable memory (copies.cu), memory that is freed, not there or the host's (arena.cu), every
- * access of a kernel to memory of the device against its order (access.cu; the kernels are compiled with calls at each
- * access).
+ * What is checked, and where: events (events.cu), launches' limits (kernels.cu), calls during a capture (graphs.cu),
+ * copies of pageable memory (copies.cu), memory that is freed, not there or the host's (arena.cu), every access of a
+ * kernel to memory of the device against the order (access.cu; the kernels are compiled with a call at each access),
+ * errors that stay (errors.cu). library/ stands in for cuBLASLt; toolkit/ compares the numbers of include/ with a
+ * toolkit's; each script in faults/ plants a fault that tests/kernels/test_standin.c has to find.
  *
- * Not covered: capture of more than one stream, managed memory, peers, time (a clock advances by each operation).
+ * Not covered: capture of more than one stream, managed memory, peers, registers of a launch, time (a clock advances by
+ * each operation).
  *
  * Thread: any; one lock guards everything, and operations run under it. The host's threads have one clock together:
  * what one of them waited for counts as known to all.
