@@ -178,6 +178,34 @@ static void sb_in_flight(const struct kn_ops *o)
 	while (!s.o->step_ready(s.b))
 		;
 	assert_int_equal(sb_wait(&s), 0);
+	/* A step without work has no time. */
+	struct kn_step nothing = {.n_rows = 1};
+	assert_int_equal(o->step_begin(s.b, &nothing), 0);
+	assert_int_equal(o->step_issue(s.b), 0);
+	assert_int_equal(o->step_wait(s.b), 0);
+	sb_close(&s);
+	sb_nothing_left();
+}
+
+/* A second gather in a step runs the first part of it, with its inputs. */
+static void sb_two_gathers(const struct kn_ops *o)
+{
+	struct sb s;
+	float host[2][2 * SB_WIDTH];
+	sb_open(&s, o);
+	for (int round = 0; round < 4; round++) {
+		struct kn_step step = {.n_rows = 2};
+		int32_t picks[2][2] = {{round, 5}, {7, round + 1}};
+		assert_int_equal(o->step_begin(s.b, &step), 0);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(o->gather(s.b, s.table, picks[i], 2, SB_WIDTH, s.x), 0);
+			assert_int_equal(o->read_back(s.b, s.x, 2 * SB_WIDTH, host[i]), 0);
+		}
+		assert_int_equal(o->step_end(s.b), 0);
+		for (int i = 0; i < 4; i++)
+			assert_memory_equal(host[i / 2] + i % 2 * SB_WIDTH, s.values + picks[i / 2][i % 2] * SB_WIDTH,
+					    SB_WIDTH * sizeof(float));
+	}
 	sb_close(&s);
 	sb_nothing_left();
 }
@@ -204,8 +232,10 @@ static void sb_shapes(const struct kn_ops *o)
 {
 	struct sb s;
 	sb_open(&s, o);
+	sb_steps(&s, 1, SB_WIDE); /* whose buffers are large enough for all */
 	for (int n = 1; n <= 70; n++)
 		sb_steps(&s, n % 8 == 0 ? 3 : 2, n);
+	assert_int_equal(sb_stats(&s).graphs, 64);
 	sb_close(&s);
 	sb_nothing_left();
 }
@@ -491,6 +521,8 @@ static void sb_new_pool(const struct kn_ops *o)
 	sb_pool_open(&p, o);
 	for (int i = 0; i < 2 * SB_PAGE_FLOATS; i++)
 		sb_place(&p, 0)[i] = 4.5f;
+	/* No work comes between the copies, so that the second needs no order of its own after the steps. */
+	assert_int_equal(o->page_in(p.s.b, &p.kv, sb_place(&p, 0), 3), 0);
 	struct kn_kv fresh = p.kv;
 	fresh.k = sb_memory(&p.s, SB_PAGES * SB_PAGE_FLOATS);
 	fresh.v = sb_memory(&p.s, SB_PAGES * SB_PAGE_FLOATS);
@@ -551,6 +583,7 @@ static void sb_product(const struct kn_ops *o, bool fp8, int n_rows)
 			}
 	}
 	assert_true(sb_counts().products - was.products >= 3);
+	assert_true(!fp8 || sb_counts().products_e4m3 > was.products_e4m3);
 	o->weight_free(s.b, &w);
 	o->mem_free(s.b, dx);
 	o->mem_free(s.b, dy);

@@ -33,7 +33,7 @@ struct standin_counts {
 	uint64_t waits;   /* cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize */
 	uint64_t queries; /* cudaEventQuery, cudaStreamQuery */
 	uint64_t records, stream_waits;
-	uint64_t products; /* of the vendor's library */
+	uint64_t products, products_e4m3; /* of the vendor's library; of them, of eight bits */
 	uint64_t findings;
 };
 void sluice_standin_counts(struct standin_counts *out);

@@ -334,6 +334,7 @@ static int product_give(void *stream, const struct standin_product *p)
 	o->product = *p;
 	o->name = "a product of the library";
 	standin_counts.products++;
+	standin_counts.products_e4m3 += p->numbers == 2;
 	standin_log(STANDIN_PRODUCT, (struct CUstream_st *)stream, o);
 	return op_give((struct CUstream_st *)stream, o);
 }
