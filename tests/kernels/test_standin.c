@@ -184,7 +184,7 @@ static void must_run(const char *program, const char *policy)
 static int seeds_of(const char *name, int usual)
 {
 	const char *s = getenv(name);
-	return s != NULL ? atoi(s) : usual;
+	return s != NULL ? (int)strtol(s, NULL, 10) : usual;
 }
 
 static const char *random_order(int seed)
