@@ -264,6 +264,11 @@ STANDIN_LINK := -shared -Wl,-z,defs -Wl,--enable-new-dtags -lm -ldl -pthread $(L
 $(STANDIN_SO): $(STANDIN_OBJ)
 	$(Q)$(CXX) -o $@ $^ -Wl,-rpath,'$$ORIGIN/standin' $(STANDIN_LINK)
 
+# Without the emulation's functions: of its headers it uses the conversions of numbers.
+$(STANDIN_LIBRARY): tests/standin/library/cublaslt.cu tests/standin/standin_api.h tests/standin/include/cublasLt.h $(B)/standin/flags
+	$(call say,C++,$<)
+	$(Q)$(CXX) $(filter-out -DKN_STANDIN,$(STANDIN_FLAGS)) -I. -o $@ $< -Wl,-soname,libcublasLt.so.13 $(STANDIN_LINK)
+
 # A mutant: one source or header changed by a sed script (which names it on its second line), which must change it. The
 # changed one lies in a tree that is looked at first; what is compiled of it is itself or, of a header, the sources that
 # include it.
@@ -279,6 +284,20 @@ $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
 	    others=$$(printf '%s\n' $$others | grep -v "/$$o\.o$$"); \
 	  done; \
 	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
+
+# The stand-in's numbers against a toolkit's, where there is one.
+$(B)/standin/toolkit.checked: tests/standin/toolkit/toolkit.cu $(wildcard tests/standin/include/*.h) $(B)/standin/flags
+	$(Q)$(CXX) -x c++ -std=gnu++17 -fsyntax-only -I. -isystem $(dir $(NVCC))../include $< && touch $@
+
+# A planted fault of the host's side, made as a mutant is; each is an object of its own on the stand-in.
+FAULTS := $(patsubst tests/standin/faults/%.sed,$(B)/standin/faults/%.so,$(wildcard tests/standin/faults/*.sed))
+$(FAULTS): $(B)/standin/faults/%.so: tests/standin/faults/%.sed $(STANDIN_OBJ)
+	@mkdir -p $(@D)/$*/kernels/cuda
+	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(@D)/$*/$$src; sed -f $< $$src >$$to; \
+	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
+	  o=$$(basename $$src .cu).o; \
+	  $(CCACHE) $(CXX) $(STANDIN_FLAGS) $(ACCESSES) -w -O0 -g0 -I. -c -o $(@D)/$*/$$o $$to && \
+	  $(CXX) -s -o $@ $(@D)/$*/$$o $$(printf '%s\n' $(STANDIN_OBJ) | grep -v "/$$o$$") $(STANDIN_LINK)
 
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www gateway/www/vendor $(WWW_SRC)
@@ -326,9 +345,10 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
 $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(STANDIN_SO)
+$(B)/tests/kernels/test_standin: | $(if $(NVCC),$(B)/standin/toolkit.checked) $(STANDIN_SO) $(STANDIN_LIBRARY) $(FAULTS) $(addprefix $(B)/tests/kernels/,test_aside test_graphs)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
-tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)
+tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS) $(STANDIN_SO) $(FAULTS)
 helpers: $(HELPER_BIN)
 
 clean:
@@ -393,7 +413,8 @@ format:
 
 SECONDS_EACH ?= 60
 soak:
-	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation,$(TEST_BIN)) && \
+	@etc/setup.sh build tests lint && $(MAKE) build $(filter $(B)/tests/sim/% %/test_cleanse %/test_sampler_reference %/test_speculation \
+	  %/test_standin %/test_ops %/test_engine_memory %/test_engine_ahead,$(TEST_BIN)) && \
 	  SAN=$(SAN) tests/soak/run.sh $(SECONDS_EACH)
 
 -include $(shell find $(B) -type f -name '*.d' 2>/dev/null)

@@ -256,6 +256,37 @@ static void swapped_bit_for_bit(void **state)
 	free(expect);
 }
 
+/* Two models on one device at once, each with its streams, answer as one after the other. */
+static void two_models(void **state)
+{
+	(void)state;
+	static const struct eng_model_config two[] = {{.name = "one", .path = path}, {.name = "two", .path = path}};
+	struct answer *expect = calloc(6, sizeof *expect);
+	struct run r;
+	struct eng_config cfg = config();
+	assert_non_null(expect);
+	cfg.models = two;
+	cfg.n_models = 2;
+	cfg.device_memory = 0;
+	run_start(&r, &cfg);
+	for (int together = 0; together < 2; together++) {
+		for (int i = 0; i < 6; i++) {
+			struct proto_submit req = request(i);
+			req.model = (uint16_t)(i % 2);
+			run_submit_again(&r, (uint64_t)i + 1, &req);
+			run_credit(&r, (uint64_t)i + 1, 1000);
+			if (!together)
+				expect[i] = *run_until_done(&r, (uint64_t)i + 1);
+		}
+		for (int i = 0; i < 6 && together; i++)
+			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
+	}
+	run_until_idle(&r);
+	run_stop(&r);
+	assert_nothing_left();
+	free(expect);
+}
+
 static uint64_t random_state = 5;
 
 static uint32_t at_random(uint32_t below)
@@ -327,8 +358,8 @@ static int drop_model(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(planned), cmocka_unit_test(too_little),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(planned),          cmocka_unit_test(too_little),
 					   cmocka_unit_test(every_allocation), cmocka_unit_test(swapped_bit_for_bit),
-					   cmocka_unit_test(nothing_is_left)};
+					   cmocka_unit_test(two_models),       cmocka_unit_test(nothing_is_left)};
 	return cmocka_run_group_tests(tests, make_model, drop_model);
 }

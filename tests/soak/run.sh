@@ -3,7 +3,7 @@
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
 # for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation
-# (SPEC_PROMPTS), eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
+# (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (STANDIN_SEEDS, STANDIN_SLOW_SEEDS), eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
 # and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
@@ -67,6 +67,12 @@ log=$out/test_speculation.log
 SPEC_PROMPTS=${SPEC_PROMPTS:-1000} timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/core/test_speculation" \
 	>"$log" 2>&1 </dev/null
 result "speculation on ${SPEC_PROMPTS:-1000} prompts" $? "$log"
+
+# Random orders of the device's streams, on the stand-in for CUDA's runtime.
+log=$out/test_standin.log
+STANDIN_SEEDS=${STANDIN_SEEDS:-200} STANDIN_SLOW_SEEDS=${STANDIN_SLOW_SEEDS:-20} timeout -k 5 $((7200 * slow)) \
+	"$folder/tests/kernels/test_standin" >"$log" 2>&1 </dev/null
+result "CUDA's device layer in ${STANDIN_SEEDS:-200} random orders" $? "$log"
 
 # What `make test` does in part.
 export THOROUGH=1

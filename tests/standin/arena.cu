@@ -44,6 +44,21 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_alive(st
 	out->graphs = execs_alive();
 }
 
+static int count(enum memory_kind kind)
+{
+	int n = 0;
+	for (const struct piece *p = pieces; p != NULL; p = p->next)
+		n += p->kind == kind;
+	return n;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_standin_alive(struct standin_alive *out)
+{
+	struct held h;
+	*out = {streams_alive(),      events_alive(),       graphs_alive(),   execs_alive(),
+		count(MEMORY_DEVICE), count(MEMORY_PINNED), streams_pending()};
+}
+
 static uint64_t total(void) { return size > 0 ? size : 1ull << 30; }
 
 static void set_kind(const struct piece *p, enum memory_kind kind)

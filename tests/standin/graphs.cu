@@ -24,15 +24,32 @@ struct CUgraph_st {
 struct CUgraphExec_st {
 	struct op *first;
 	int refs;
-	bool uploaded;
 	struct CUgraphExec_st *next;
 };
 
 static struct capture *captures;
+static int n_graphs;
+static void (*on_capture)(void *ctx);
+static void *on_capture_ctx;
 static struct CUgraphExec_st *execs;
 static int n_execs;
 
 int execs_alive(void) { return n_execs; }
+
+int graphs_alive(void) { return n_graphs; }
+
+extern "C" __attribute__((visibility("default"))) void sluice_standin_on_capture(void (*f)(void *ctx), void *ctx)
+{
+	struct held h;
+	on_capture = f;
+	on_capture_ctx = ctx;
+}
+
+static void *beside_capture(void *)
+{
+	on_capture(on_capture_ctx);
+	return NULL;
+}
 
 void capture_invalidate(struct capture *c) { c->invalid = true; }
 
@@ -71,15 +88,16 @@ static void drop(struct op *o)
 	}
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+static cudaError_t begin_capture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
 	struct held h;
 	cudaError_t e;
 	standin_counts.captures++;
 	if (!stream_is(s))
-		return standin_refuse(cudaErrorInvalidResourceHandle, "%s of a stream that is not there", __func__);
+		return standin_refuse(cudaErrorInvalidResourceHandle,
+				      "cudaStreamBeginCapture of a stream that is not there");
 	standin_log(STANDIN_CAPTURE, s, NULL);
-	if (standin_struck(__func__, &e) || (e = standin_broken) != cudaSuccess)
+	if (standin_struck("cudaStreamBeginCapture", &e) || (e = standin_broken) != cudaSuccess)
 		return standin_error(e);
 	if (s->capture != NULL) {
 		capture_invalidate(s->capture);
@@ -97,6 +115,15 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
 	captures = c;
 	s->capture = c;
 	return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
+{
+	cudaError_t e = begin_capture(s, mode);
+	pthread_t other;
+	if (e == cudaSuccess && on_capture != NULL && pthread_create(&other, NULL, beside_capture, NULL) == 0)
+		pthread_join(other, NULL);
+	return e;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
@@ -124,6 +151,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 		free(g);
 		return standin_error(invalid ? cudaErrorStreamCaptureInvalidated : e);
 	}
+	n_graphs++;
 	*out = g;
 	return cudaSuccess;
 }
@@ -195,7 +223,6 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s)
 	if (!exec_is(x) || !stream_is(s))
 		return standin_refuse(cudaErrorInvalidValue,
 				      "cudaGraphUpload of a graph or a stream that is not there");
-	x->uploaded = true;
 	return op_give(s, op_new(OP_NOTHING));
 }
 
@@ -233,6 +260,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
 		return standin_refuse(cudaErrorInvalidValue, "cudaGraphDestroy of no graph");
 	drop(g->first);
 	free(g);
+	n_graphs--;
 	return standin_broken;
 }
 

@@ -18,12 +18,14 @@
  *  - early: at once;
  *  - random: at any call, of random streams, in any order that events permit.
  *
- * What is checked, and where: streams and events (streams.cu), launches' limits (kernels.cu), calls during a capture
- * (graphs.cu), copies of pageable memory (copies.cu), memory that is freed, not there or the host's (arena.cu), every
- * access of a kernel to memory of the device against its order (access.cu; the kernels are compiled with calls at each
- * access).
+ * What is checked, and where: events (events.cu), launches' limits (kernels.cu), calls during a capture (graphs.cu),
+ * copies of pageable memory (copies.cu), memory that is freed, not there or the host's (arena.cu), every access of a
+ * kernel to memory of the device against the order (access.cu; the kernels are compiled with a call at each access),
+ * errors that stay (errors.cu). library/ stands in for cuBLASLt; toolkit/ compares the numbers of include/ with a
+ * toolkit's; each script in faults/ plants a fault that tests/kernels/test_standin.c has to find.
  *
- * Not covered: capture of more than one stream, managed memory, peers, time (a clock advances by each operation).
+ * Not covered: capture of more than one stream, managed memory, peers, registers of a launch, time (a clock advances by
+ * each operation).
  *
  * Thread: any; one lock guards everything, and operations run under it. The host's threads have one clock together:
  * what one of them waited for counts as known to all.
@@ -122,6 +124,19 @@ void streams_drop_all(void);
 void standin_log(enum standin_event_kind kind, const struct CUstream_st *s, const struct op *o);
 /* How many there are. */
 int streams_alive(void);
+int streams_pending(void); /* operations that have not run */
+/* Runs that stream up to there, and what it waits for. */
+void streams_run_to(int slot, uint32_t pos);
+/* Runs what a device may have done meanwhile. */
+void streams_stir(void);
+void clock_join(struct clock *to, const struct clock *from);
+struct CUstream_st *stream_of(int slot);
+int events_alive(void);
+
+#define STREAM(s)          \
+	if (!stream_is(s)) \
+	return standin_refuse(cudaErrorInvalidResourceHandle, "%s of a stream that is not there", __func__)
+
 uint32_t standin_random(uint32_t below);
 
 /* ---- errors.cu ---- */
@@ -149,6 +164,7 @@ cudaError_t capture_forbids(const char *call);
 void capture_invalidate(struct capture *c);
 void exec_unref(struct CUgraphExec_st *x);
 int execs_alive(void);
+int graphs_alive(void);
 
 /* ---- arena.cu ---- */
 enum memory_kind : uint8_t { MEMORY_NONE, MEMORY_DEVICE, MEMORY_PINNED, MEMORY_FREED };

@@ -33,7 +33,7 @@ struct standin_counts {
 	uint64_t waits;   /* cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize */
 	uint64_t queries; /* cudaEventQuery, cudaStreamQuery */
 	uint64_t records, stream_waits;
-	uint64_t products; /* of the vendor's library */
+	uint64_t products, products_e4m3; /* of the vendor's library; of them, of eight bits */
 	uint64_t findings;
 };
 void sluice_standin_counts(struct standin_counts *out);
@@ -76,6 +76,15 @@ uint64_t sluice_standin_collect(bool on, const char **last);
 /* The n-th call of that name from now on returns that error, without effect; n 0: none. One name at a time. */
 void sluice_standin_fail(const char *call, int n, int error);
 
+/* f runs in a thread of its own at the beginning of each capture; NULL: none does. */
+void sluice_standin_on_capture(void (*f)(void *ctx), void *ctx);
+
+/* What there is now. */
+struct standin_alive {
+	int streams, events, graphs, executables, device_pieces, pinned_pieces, pending;
+};
+void sluice_standin_alive(struct standin_alive *out);
+
 /* What the device is: compute capability (90), driver's CUDA version (13000), devices (1), whether the device reads
  * pageable memory itself. 0 keeps what is set. */
 struct standin_device {
@@ -88,7 +97,8 @@ struct standin_library {
 	bool missing;     /* cublasLtCreate fails */
 	size_t version;   /* cublasLtGetVersion */
 	int ways;         /* algorithms it names for each product */
-	int scales_since; /* versions from which it knows scale modes */
+	int scales_since; /* the version from which it knows scale modes */
+	int capability;   /* of the device that it sees */
 };
 void sluice_standin_library(const struct standin_library *set);
 

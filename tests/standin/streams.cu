@@ -19,7 +19,6 @@ static uint32_t done_at[MAX_STREAMS], last_pos[MAX_STREAMS];
 static int next_slot;
 static uint64_t random_state = 1;
 static bool early_copies;
-static uint64_t waits_for_copies;
 
 held::held() { pthread_mutex_lock(&lock); }
 
@@ -62,11 +61,6 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_early_co
 	early_copies = early != 0;
 }
 
-extern "C" __attribute__((visibility("default"))) uint64_t sluice_emulation_waits_for_copies(void)
-{
-	return waits_for_copies;
-}
-
 extern "C" __attribute__((visibility("default"))) void sluice_standin_counts(struct standin_counts *out)
 {
 	struct held h;
@@ -79,7 +73,7 @@ enum { LOG = 65536 };
 static struct standin_event log_of_calls[LOG];
 static uint64_t n_logged, log_from;
 
-static int n_pending(void)
+int streams_pending(void)
 {
 	int n = 0;
 	for (const struct CUstream_st *s = all; s != NULL; s = s->next)
@@ -93,7 +87,7 @@ void standin_log(enum standin_event_kind kind, const struct CUstream_st *s, cons
 	*e = {};
 	e->kind = kind;
 	e->stream = s != NULL ? s->slot : -1;
-	e->pending = n_pending();
+	e->pending = streams_pending();
 	if (o == NULL)
 		return;
 	e->to = o->to;
@@ -126,13 +120,13 @@ bool op_before(int slot, uint32_t pos, const struct clock *c) { return c->at[slo
 
 bool op_done(int slot, uint32_t pos) { return done_at[slot] >= pos; }
 
-static void join(struct clock *to, const struct clock *from)
+void clock_join(struct clock *to, const struct clock *from)
 {
 	for (int i = 0; i < MAX_STREAMS; i++)
 		to->at[i] = from->at[i] > to->at[i] ? from->at[i] : to->at[i];
 }
 
-void streams_known(const struct clock *c) { join(&standin_host, c); }
+void streams_known(const struct clock *c) { clock_join(&standin_host, c); }
 
 /* ---- operations ---- */
 
@@ -222,7 +216,7 @@ static struct CUstream_st *any_ready(void)
 	return found;
 }
 
-static struct CUstream_st *stream_of(int slot)
+struct CUstream_st *stream_of(int slot)
 {
 	for (struct CUstream_st *s = all; s != NULL; s = s->next)
 		if (s->slot == slot)
@@ -230,20 +224,20 @@ static struct CUstream_st *stream_of(int slot)
 	return NULL;
 }
 
-static void run_to(int slot, uint32_t pos)
+void streams_run_to(int slot, uint32_t pos)
 {
 	while (done_at[slot] < pos) {
 		struct CUstream_st *s = standin_policy_now == STANDIN_RANDOM ? any_ready() : stream_of(slot);
 		if (s == NULL || s->first == NULL)
 			abort();
 		if (!ready(s))
-			run_to(s->first->wait_slot, s->first->wait_pos);
+			streams_run_to(s->first->wait_slot, s->first->wait_pos);
 		run_first(s);
 	}
 }
 
 /* What a device may have done meanwhile. */
-static void stir(void)
+void streams_stir(void)
 {
 	if (standin_policy_now != STANDIN_RANDOM)
 		return;
@@ -255,14 +249,14 @@ static void stir(void)
 	}
 }
 
-static void run_stream(struct CUstream_st *s) { run_to(s->slot, s->pos); }
+static void run_stream(struct CUstream_st *s) { streams_run_to(s->slot, s->pos); }
 
 void streams_run_all(void)
 {
 	for (struct CUstream_st *s = all; s != NULL; s = s->next)
 		run_stream(s);
 	for (struct CUstream_st *s = all; s != NULL; s = s->next)
-		join(&standin_host, &s->clock);
+		clock_join(&standin_host, &s->clock);
 }
 
 void streams_drop_all(void)
@@ -274,7 +268,7 @@ void streams_drop_all(void)
 		}
 		s->last = &s->first;
 		done_at[s->slot] = s->pos;
-		join(&standin_host, &s->clock);
+		clock_join(&standin_host, &s->clock);
 	}
 }
 
@@ -303,7 +297,7 @@ bool stream_is(const struct CUstream_st *s)
 
 static void give(struct CUstream_st *s, struct op *o)
 {
-	join(&s->clock, &standin_host);
+	clock_join(&s->clock, &standin_host);
 	o->slot = s->slot;
 	o->pos = ++s->pos;
 	last_pos[s->slot] = s->pos;
@@ -327,15 +321,11 @@ cudaError_t op_give(struct CUstream_st *s, struct op *o)
 	give(s, o);
 	if (standin_policy_now == STANDIN_EARLY || (early_copies && !s->has_kernels))
 		run_stream(s);
-	stir();
+	streams_stir();
 	return standin_error(standin_broken);
 }
 
 /* ---- calls ---- */
-
-#define KNOWN(s)           \
-	if (!stream_is(s)) \
-	return standin_refuse(cudaErrorInvalidResourceHandle, "%s of a stream that is not there", __func__)
 
 static int product_give(void *stream, const struct standin_product *p)
 {
@@ -344,6 +334,7 @@ static int product_give(void *stream, const struct standin_product *p)
 	o->product = *p;
 	o->name = "a product of the library";
 	standin_counts.products++;
+	standin_counts.products_e4m3 += p->numbers == 2;
 	standin_log(STANDIN_PRODUCT, (struct CUstream_st *)stream, o);
 	return op_give((struct CUstream_st *)stream, o);
 }
@@ -390,7 +381,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
 	struct held h;
-	KNOWN(s);
+	STREAM(s);
 	if (s->capture != NULL)
 		capture_invalidate(s->capture);
 	run_stream(s);
@@ -408,7 +399,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
 	struct held h;
 	cudaError_t e;
-	KNOWN(s);
+	STREAM(s);
 	standin_counts.waits++;
 	standin_log(STANDIN_WAIT, s, NULL);
 	if (standin_struck(__func__, &e) || (e = capture_forbids(__func__)) != cudaSuccess)
@@ -419,7 +410,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 				      "cudaStreamSynchronize of a stream in capture");
 	}
 	run_stream(s);
-	join(&standin_host, &s->clock);
+	clock_join(&standin_host, &s->clock);
 	return standin_error(standin_broken);
 }
 
@@ -438,46 +429,18 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
 	struct held h;
-	KNOWN(s);
+	STREAM(s);
 	cudaError_t e = capture_forbids(__func__);
 	standin_counts.queries++;
 	if (e != cudaSuccess || standin_broken != cudaSuccess)
 		return standin_error(e != cudaSuccess ? e : standin_broken);
-	stir();
+	streams_stir();
 	if (!op_done(s->slot, s->pos)) {
 		run_stream(s); /* the next query finds it done */
 		return standin_error(cudaErrorNotReady);
 	}
-	join(&standin_host, &s->clock);
+	clock_join(&standin_host, &s->clock);
 	return standin_error(standin_broken);
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
-{
-	struct held h;
-	cudaError_t rc;
-	KNOWN(s);
-	if (standin_struck(__func__, &rc) || (rc = standin_broken) != cudaSuccess)
-		return standin_error(rc);
-	if (s->capture != NULL && e->captured == s->capture)
-		return cudaSuccess; /* of the same stream, which is in order */
-	if (s->capture != NULL || e->captured != NULL) {
-		if (s->capture != NULL)
-			capture_invalidate(s->capture);
-		return standin_refuse(cudaErrorStreamCaptureIsolation,
-				      "cudaStreamWaitEvent across the border of a capture");
-	}
-	standin_counts.stream_waits++;
-	standin_log(STANDIN_STREAM_WAIT, s, NULL);
-	struct CUstream_st *other = e->recorded ? stream_of(e->slot) : NULL;
-	waits_for_copies += other != NULL && !other->has_kernels;
-	if (!e->recorded)
-		return cudaSuccess;
-	join(&s->clock, &e->clock);
-	struct op *o = op_new(OP_WAIT);
-	o->wait_slot = e->slot;
-	o->wait_pos = e->pos;
-	return op_give(s, o);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
@@ -498,148 +461,4 @@ extern "C" int nvtxRangePop(void)
 	if (ranges == 0)
 		standin_finding("nvtxRangePop of no range");
 	return --ranges;
-}
-
-/* ---- events ---- */
-
-static struct CUevent_st *events;
-
-static bool event_is(const struct CUevent_st *e)
-{
-	const struct CUevent_st *at = events;
-	while (at != NULL && at != e)
-		at = at->next;
-	return at != NULL;
-}
-
-#define EVENT(e)          \
-	if (!event_is(e)) \
-	return standin_refuse(cudaErrorInvalidResourceHandle, "%s of an event that is not there", __func__)
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
-	struct held h;
-	cudaError_t rc;
-	if (standin_struck(__func__, &rc) || (rc = standin_broken) != cudaSuccess)
-		return standin_error(rc);
-	struct CUevent_st *e = (struct CUevent_st *)calloc(1, sizeof *e);
-	if (e == NULL)
-		abort();
-	e->timing = (flags & cudaEventDisableTiming) == 0;
-	e->next = events;
-	events = e;
-	*out = e;
-	return cudaSuccess;
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(out, cudaEventDefault); }
-
-static void forget_event(const struct op *o, void *event)
-{
-	if (o->event == event)
-		const_cast<struct op *>(o)->event = NULL;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t e)
-{
-	struct held h;
-	EVENT(e);
-	struct CUevent_st **at = &events;
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
-	streams_each_pending(forget_event, e);
-	free(e);
-	return standin_broken;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
-{
-	struct held h;
-	cudaError_t rc;
-	EVENT(e);
-	KNOWN(s);
-	standin_counts.records++;
-	standin_log(STANDIN_RECORD, s, NULL);
-	if (standin_struck(__func__, &rc) || (rc = standin_broken) != cudaSuccess)
-		return standin_error(rc);
-	e->captured = s->capture;
-	e->recorded = s->capture == NULL;
-	if (s->capture != NULL)
-		return cudaSuccess;
-	struct op *o = op_new(OP_RECORD);
-	o->event = e;
-	e->slot = s->slot;
-	e->pos = s->pos + 1;
-	e->asked = false;
-	e->clock = s->clock;
-	join(&e->clock, &standin_host);
-	e->clock.at[e->slot] = e->pos;
-	return op_give(s, o);
-}
-
-/* What a query or a wait of the event may not be. */
-static cudaError_t event_usable(const struct CUevent_st *e, const char *call)
-{
-	cudaError_t rc = capture_forbids(call);
-	if (rc != cudaSuccess)
-		return rc;
-	if (e->captured != NULL) {
-		capture_invalidate(e->captured);
-		return standin_refuse(cudaErrorCapturedEvent, "%s of an event that a capture recorded", call);
-	}
-	return standin_broken;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t e)
-{
-	struct held h;
-	EVENT(e);
-	standin_counts.queries++;
-	cudaError_t rc = event_usable(e, __func__);
-	if (rc != cudaSuccess || !e->recorded)
-		return standin_error(rc);
-	stir();
-	if (!op_done(e->slot, e->pos) && e->asked)
-		run_to(e->slot, e->pos);
-	if (!op_done(e->slot, e->pos)) {
-		e->asked = true;
-		return standin_error(cudaErrorNotReady);
-	}
-	join(&standin_host, &e->clock);
-	return standin_error(standin_broken);
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t e)
-{
-	struct held h;
-	EVENT(e);
-	standin_counts.waits++;
-	standin_log(STANDIN_WAIT, NULL, NULL);
-	cudaError_t rc = event_usable(e, __func__);
-	if (rc != cudaSuccess || !e->recorded || standin_struck(__func__, &rc))
-		return standin_error(rc);
-	run_to(e->slot, e->pos);
-	join(&standin_host, &e->clock);
-	return standin_error(standin_broken);
-}
-
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t last)
-{
-	struct held h;
-	EVENT(first);
-	EVENT(last);
-	if (standin_broken != cudaSuccess)
-		return standin_error(standin_broken);
-	if (!first->timing || !last->timing)
-		return standin_refuse(cudaErrorInvalidResourceHandle, "elapsed time of an event without timing");
-	if (!first->recorded || !last->recorded)
-		return standin_refuse(cudaErrorInvalidResourceHandle,
-				      "elapsed time of an event that was never recorded");
-	if (!op_done(first->slot, first->pos) || !op_done(last->slot, last->pos))
-		return standin_refuse(cudaErrorNotReady, "elapsed time of an event that has not come");
-	*ms = (float)((double)last->at_ns - (double)first->at_ns) / 1e6f;
-	if (*ms < 0)
-		standin_finding("elapsed time from a later event to an earlier one");
-	return cudaSuccess;
 }

@@ -2,12 +2,14 @@
  *
  * The part of cuBLASLt's interface that the product uses, declared for the stand-in. Names, numbers and signatures are
  * those of the cuBLAS manual, "Using the cuBLASLt API", versions 12 and 13; where a toolkit is installed, the build
- * compares them with its headers (toolkit.cu).
+ * compares them with its headers (toolkit/toolkit.cu).
  */
 #ifndef TESTS_STANDIN_CUBLASLT_H
 #define TESTS_STANDIN_CUBLASLT_H
 
+#ifndef STANDIN_TOOLKIT
 #include <cuda_runtime.h>
+#endif
 
 typedef enum {
 	CUBLAS_STATUS_SUCCESS = 0,

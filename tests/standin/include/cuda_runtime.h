@@ -2,19 +2,21 @@
  *
  * The part of the CUDA runtime's interface that the device layer uses, declared for the stand-in (tests/standin).
  * Names, numbers and signatures are those of the CUDA Runtime API manual, versions 12 and 13; where a toolkit is
- * installed, the build compares them with its headers (toolkit.cu).
+ * installed, the build compares them with its headers (toolkit/toolkit.cu).
  */
 #ifndef TESTS_STANDIN_CUDA_RUNTIME_H
 #define TESTS_STANDIN_CUDA_RUNTIME_H
 
+#ifndef STANDIN_TOOLKIT
 #include <stddef.h>
 #include <stdint.h>
 
-#ifndef STANDIN_TOOLKIT
 #include "kernels/cuda/device.h" /* dim3 */
 #endif
 
+#ifndef STANDIN_TOOLKIT
 #define CUDART_VERSION 13000
+#endif
 
 enum cudaError {
 	cudaSuccess = 0,

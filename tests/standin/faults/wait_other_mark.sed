@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+# kernels/cuda/device_cuda.cu
+# The mark of another step is waited for.
+s/cudaEventSynchronize(d->event\[MARK + mark\])/cudaEventSynchronize(d->event[MARK + (mark + 1) % DEV_MARKS])/
