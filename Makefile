@@ -74,6 +74,12 @@ CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang
 EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC)) $(wildcard tests/emulation/*.cu)
 EMU_OBJ := $(patsubst %.cu,$(B)/emulation/%.o,$(notdir $(EMU_SRC)))
 EMU_SO := $(B)/libsluice-cuda-emulated.so
+# The same with kernels that report every access (tests/emulation/emu_watch.h); not beside a sanitizer of the compiler's own.
+WATCHED_SRC := $(filter kernels/%,$(EMU_SRC)) tests/emulation/emu_probe.cu
+WATCHED_OBJ := $(patsubst %.cu,$(B)/emulation/watched/%.o,$(notdir $(WATCHED_SRC)))
+WATCHED_ALL := $(WATCHED_OBJ) $(filter-out $(addprefix %/,$(notdir $(WATCHED_OBJ))),$(EMU_OBJ))
+WATCH_FLAGS := -fsanitize=thread
+WATCHED_SO := $(if $(SAN),,$(B)/libsluice-cuda-watched.so)
 EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ '-DKN_EMULATED="tests/emulation/emu.h"' $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -g1 -fPIC \
 	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
 	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
@@ -229,24 +235,36 @@ $(B)/emulation/$(basename $(notdir $(1))).o: $(1) $(B)/emulation/flags
 endef
 $(foreach s,$(EMU_SRC),$(eval $(call emulated,$(s))))
 
+define watched
+$(B)/emulation/watched/$(basename $(notdir $(1))).o: $(1) $(B)/emulation/flags
+	@mkdir -p $$(@D)
+	$$(call say,C++,$$< (watched))
+	$$(Q)$$(CCACHE) $$(CXX) $$(EMU_FLAGS) $(WATCH_FLAGS) -I. -MMD -MP -c -o $$@ $$<
+endef
+$(foreach s,$(WATCHED_SRC),$(eval $(call watched,$(s))))
+
+$(WATCHED_SO): $(WATCHED_ALL)
+	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -lm -pthread $(LDFLAGS)
+
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
 
 # A mutant: one source or header changed by a sed script (which names it on its second line), which must change it. The
 # changed one lies in a tree that is looked at first; what is compiled of it is itself or, of a header, the sources that
-# include it.
-MUTANTS := $(patsubst %.sed,$(B)/%.so,$(wildcard tests/kernels/mutants/*.sed))
+# include it. Those named watched_… are of kernels that report every access.
+MUTANTS := $(patsubst %.sed,$(B)/%.so,$(filter-out $(if $(SAN),tests/kernels/mutants/watched_%),$(wildcard tests/kernels/mutants/*.sed)))
 $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
-	@mkdir -p $(@D) $(B)/$*/kernels/cuda
-	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; sed -f $< $$src >$$to; \
+	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; mkdir -p $$(dirname $$to); sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
 	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | xargs -n1 sed -n '1s/^[^:]*: *\([^ ]*\).*/\1/p') ;; esac; \
-	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
+	  others='$(EMU_OBJ)'; flags=; case $* in */watched_*) others='$(WATCHED_ALL)'; flags='$(WATCH_FLAGS)' ;; esac; \
+	  made=; for f in $$of; do \
 	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
-	    $(CCACHE) $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
+	    $(CCACHE) $(CXX) $(EMU_FLAGS) $$flags -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
 	    others=$$(printf '%s\n' $$others | grep -v "/$$o\.o$$"); \
 	  done; \
 	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
+$(filter $(B)/tests/kernels/mutants/watched_%,$(MUTANTS)): $(WATCHED_ALL)
 
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www gateway/www/vendor $(WWW_SRC)
@@ -293,7 +311,7 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 # What is opened at run time.
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
-$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
+$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(WATCHED_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
 tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)

@@ -43,6 +43,8 @@ const char *dev_fault(const struct dev *d);
 
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
+/* The same with undefined content, at first and again after each dev_mark: what a step writes there, it reads. */
+int dev_alloc_room(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
 /* Memory of the whole device, in bytes. False: unknown. */
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);
@@ -128,6 +130,8 @@ struct alignas(16) kn_f4 {
  *    way when a thread ends.
  *  kn_load_once(at): 16 aligned bytes that stay unchanged while the kernel runs and this multiprocessor won't
  *    read again.
+ *  kn_blocks_communicate(): the first thing in a kernel of whose blocks one reads or overwrites what another wrote, and
+ *    which orders that by fences and atomics. In all others the emulation takes that for a fault.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 

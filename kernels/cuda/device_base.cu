@@ -22,6 +22,9 @@ int dev_fail(struct dev *d, const char *what, const char *why)
 	return SL_EIO;
 }
 
+/* A device that makes no difference. */
+__attribute__((weak)) int dev_alloc_room(struct dev *d, size_t bytes, void **out) { return dev_alloc(d, bytes, out); }
+
 uint64_t dev_busy_ns(const struct dev *d) { return base(d)->busy_ns; }
 
 uint64_t dev_serial(const struct dev *d) { return base(d)->serial; }

@@ -41,10 +41,11 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	room->at = NULL;
 	room->bytes = 0;
 	size_t grown = bytes + bytes / 2;
-	rc = dev_alloc(b->dev, grown, &room->at);
+	int (*alloc)(struct dev *, size_t, void **) = room->kept ? dev_alloc : dev_alloc_room;
+	rc = alloc(b->dev, grown, &room->at);
 	if (rc == SL_ENOMEM) { /* retry without room for growth */
 		grown = bytes;
-		rc = dev_alloc(b->dev, grown, &room->at);
+		rc = alloc(b->dev, grown, &room->at);
 	}
 	if (rc == 0)
 		room->bytes = grown;

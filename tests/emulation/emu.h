@@ -46,6 +46,10 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there);
 void kn_cp_async_commit(void);
 void emu_cp_async_wait(int n);
 
+extern "C" void sluice_emulation_communicate(void); /* emu_watch.cu */
+
+static inline void kn_blocks_communicate(void) { sluice_emulation_communicate(); }
+
 template <int N> static inline void kn_cp_async_wait(void) { emu_cp_async_wait(N); }
 
 /* In which order the threads of a block go on from one barrier to the next: what is right in all of

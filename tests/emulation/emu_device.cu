@@ -3,6 +3,8 @@
  * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
+ *  - memory for the steps' own use (dev_alloc_room) is full of NaNs at first and again after each mark, so what a step
+ *    leaves there is of no use to the next;
  *  - the device is behind: a command runs when it is waited for (emu_queue.h), and pinned memory is read and
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
  *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
@@ -26,8 +28,9 @@ struct dev {
 	struct dev_base base;
 	struct emu_blocks *blocks;
 	struct emu_queue queue, aside;
-	bool asked;            /* whether the copies aside are done, since the last of them */
-	const char *fail_file; /* NULL: none */
+	bool asked;             /* whether the copies aside are done, since the last of them */
+	const char *fail_file;  /* NULL: none */
+	struct emu_piece *junk; /* memory of dev_alloc_room */
 };
 
 /* What was captured: a copy, as a device has one. */
@@ -98,6 +101,10 @@ int emu_run_now(struct dev *d, const struct kn_command *c)
 		const struct emu_after *a = (const struct emu_after *)kn_args_of(c);
 		return emu_queue_run_to(d, a->other, a->to);
 	}
+	if (c->kind == KN_STEP_OVER) {
+		emu_junk_fill(d->junk);
+		return 0;
+	}
 	d->base.busy_ns += takes_ns(c);
 	if (c->kind == KN_CALL)
 		return launch(d, c);
@@ -118,7 +125,7 @@ int dev_run(struct dev *d, const struct kn_command *c)
 
 int dev_mark(struct dev *d, int mark)
 {
-	if (d->base.fault[0] != '\0')
+	if (d->base.fault[0] != '\0' || emu_queue_step_over(d, &d->queue) != 0)
 		return SL_EIO;
 	emu_queue_mark(&d->queue, mark);
 	return 0;
@@ -199,6 +206,17 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
 	void *p = emu_memory_alloc(bytes);
+	if (p == NULL)
+		return SL_ENOMEM;
+	*out = p;
+	return 0;
+}
+
+int dev_alloc_room(struct dev *d, size_t bytes, void **out)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	void *p = emu_junk_alloc(&d->junk, bytes);
 	if (p == NULL)
 		return SL_ENOMEM;
 	*out = p;

@@ -2,7 +2,8 @@
  *
  * Whether the emulation and its tests would see a mistake: each script in tests/kernels/mutants plants
  * one in a kernel (a missing barrier, a wrong page, a wrong mask), and every one must be found, in some
- * order of threads. What nobody changed must pass in all.
+ * order of threads. What nobody changed must pass in all. Those named watched_… give the right numbers, in a launch whose
+ * blocks access each other's memory. Those named fragment_… plant theirs in the emulation's matrix operations.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include "tests/kernels/tables.h"
 
 #include "tests/kernels/battery.h"
+#include "tests/kernels/fragments.h"
 
 /* As in tests/emulation/emu.h. */
 enum { FORWARD, BACKWARD, SHUFFLED, N_ORDERS };
@@ -38,7 +40,7 @@ static const char *any_order(const char *path)
 	const struct kn_ops *o = kn_plugin_open(path, &err);
 	if (o == NULL)
 		fail_msg("%s", err.text);
-	const char *wrong = NULL;
+	const char *wrong = check_fragments(path);
 	for (int order = FORWARD; order < N_ORDERS && wrong == NULL; order++) {
 		set_order(path, order);
 		wrong = battery(o);
