@@ -44,7 +44,7 @@ const char *dev_fault(const struct dev *d);
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
 /* The same with undefined content, at first and again after each dev_mark: what a step writes there, it reads. */
-int dev_alloc_room(struct dev *d, size_t bytes, void **out);
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
 /* Memory of the whole device, in bytes. False: unknown. */
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);

@@ -23,7 +23,7 @@ int dev_fail(struct dev *d, const char *what, const char *why)
 }
 
 /* A device that makes no difference. */
-__attribute__((weak)) int dev_alloc_room(struct dev *d, size_t bytes, void **out) { return dev_alloc(d, bytes, out); }
+__attribute__((weak)) int dev_alloc_scratch(struct dev *d, size_t bytes, void **out) { return dev_alloc(d, bytes, out); }
 
 uint64_t dev_busy_ns(const struct dev *d) { return base(d)->busy_ns; }
 

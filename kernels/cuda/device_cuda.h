@@ -118,7 +118,6 @@ __device__ static inline void kn_cp_async16(void *shared, const void *global)
 		     : "memory");
 }
 
-__device__ static inline void kn_blocks_communicate(void) {}
 
 __device__ static inline void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 {

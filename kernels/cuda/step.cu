@@ -41,7 +41,7 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	room->at = NULL;
 	room->bytes = 0;
 	size_t grown = bytes + bytes / 2;
-	int (*alloc)(struct dev *, size_t, void **) = room->kept ? dev_alloc : dev_alloc_room;
+	int (*alloc)(struct dev *, size_t, void **) = room->kept ? dev_alloc : dev_alloc_scratch;
 	rc = alloc(b->dev, grown, &room->at);
 	if (rc == SL_ENOMEM) { /* retry without room for growth */
 		grown = bytes;

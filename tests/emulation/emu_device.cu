@@ -3,7 +3,7 @@
  * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
- *  - memory for the steps' own use (dev_alloc_room) is full of NaNs at first and again after each mark, so what a step
+ *  - memory for the steps' own use (dev_alloc_scratch) is full of NaNs at first and again after each mark, so what a step
  *    leaves there is of no use to the next;
  *  - the device is behind: a command runs when it is waited for (emu_queue.h), and pinned memory is read and
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
@@ -30,7 +30,7 @@ struct dev {
 	struct emu_queue queue, aside;
 	bool asked;             /* whether the copies aside are done, since the last of them */
 	const char *fail_file;  /* NULL: none */
-	struct emu_piece *junk; /* memory of dev_alloc_room */
+	struct emu_piece *junk; /* memory of dev_alloc_scratch */
 };
 
 /* What was captured: a copy, as a device has one. */
@@ -212,7 +212,7 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	return 0;
 }
 
-int dev_alloc_room(struct dev *d, size_t bytes, void **out)
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
