@@ -52,18 +52,21 @@ export CCACHE_DEPEND ?= 1
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-# One by default: later devices take its PTX. `make cuda-all` has machine code for each.
-CUDA_ARCHS ?= 80
-CUDA_ALL := 80 86 89 90 90a 100 120
-# Machine code for each, and PTX of the last that later devices can take (90a's can't be).
-cuda_ptx = $(lastword $(filter-out %a,$(CUDA_ARCHS)))
+# Machine code for each generation: the driver would compile PTX at the first launch, for half a minute. 80's code runs on 86
+# and 89. `make cuda-all` has code of their own for these and for the boards (87, 110), which take no other device's.
+# (`make test` compiles one architecture where there is no device.)
+CUDA_ARCHS ?= 80 90 100 120
+CUDA_ALL := 80 86 87 89 90 100 110 120
+# And PTX of the oldest, for every device without code, later ones included.
+cuda_ptx = $(firstword $(filter-out %a,$(CUDA_ARCHS)))
 cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
 # No contraction: the same expression has the same bits in every kernel.
 # One file has most of the work: its parts are compiled side by side.
 # (`make test` compiles quickly instead where there is no device.)
 CUDA_OPT ?= -O3 --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS)
-NVCCFLAGS := -std=c++17 $(CUDA_OPT) --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+# -lineinfo: profilers name the source's lines; it changes no code.
+NVCCFLAGS := -std=c++17 $(CUDA_OPT) -lineinfo --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.o)
@@ -201,7 +204,10 @@ $(CUDA_OBJ): $(B)/%.o: %.cu $(B)/cuda.flags
 
 $(B)/libsluice-cuda.so: $(CUDA_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL -o $@.new $^ && mv $@.new $@
+	$(Q)$(NVCC) -shared -cudart static -Xcompiler -static-libstdc++,-static-libgcc -Xlinker --exclude-libs,ALL -o $@.new $^
+	$(Q)! readelf -d $@.new | grep NEEDED | grep -Ev '\[(lib(c|m|dl|rt|pthread)|ld-linux[-a-z0-9_]*)\.so\.[0-9]+\]' || { \
+	  echo "$@: needs more than the C library, which is all that a machine with a driver has"; exit 1; }
+	$(Q)mv $@.new $@
 
 cuda-all:
 	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))

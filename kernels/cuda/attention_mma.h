@@ -508,12 +508,14 @@ __device__ static inline bool find_query(const struct kn_attn_call &c, const str
 
 /* begin: the warp's first query. */
 template <int WIDE>
-__device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
-				       int block, const struct so_far<WIDE> &b, int lane)
+__device__ static inline void put_part(const struct kn_attn_call &c, const struct queries<WIDE> &w,
+				       const struct kn_item &item, int kv_head, int begin, int block,
+				       const struct so_far<WIDE> &b, int lane)
 {
 	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int row, head;
-		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !(b.max[j] > -INFINITY))
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) ||
+		    !kn_attn_sees(w.first[j], w.end[j], block))
 			continue;
 		float *at = kn_attn_part(c, row, head, block);
 		if (lane % 4 == 0) {
@@ -529,11 +531,13 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 	}
 }
 
-template <int WIDE> __device__ static inline void merge_block(const struct so_far<WIDE> &b, struct so_far<WIDE> *all)
+template <int WIDE>
+__device__ static inline void merge_block(const struct queries<WIDE> &w, int block, const struct so_far<WIDE> &b,
+					  struct so_far<WIDE> *all)
 {
 	UNROLL_FOR(int j = 0; j < 2; j++) {
 		float keep = 1, take = 0;
-		if (b.max[j] > -INFINITY)
+		if (kn_attn_sees(w.first[j], w.end[j], block))
 			kn_attn_merge<true>(&all->max[j], &all->sum[j], b.max[j], b.sum[j], &keep, &take);
 		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
 			UNROLL_FOR(int e = 2 * j; e < 2 * j + 2; e++)
@@ -607,6 +611,7 @@ template <int KIND, int WIDE, int WARPS, bool PARTS>
 __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
     attend_tiles(IN_PLACE struct kn_attn_call c)
 {
+	kn_begin();
 	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
 	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
 	int t = (int)threadIdx.x, lane = t % KN_WARP, hd = c.pages.head_dim;
@@ -659,14 +664,14 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 		end_block(&block);
 		if (PARTS)
 			continue; /* it was the only block */
-		merge_block(block, &all);
+		merge_block(w, tile * TILE / KN_ATTN_BLOCK, block, &all);
 		begin_block(&block);
 	}
 	kn_cp_async_wait<0>();
 	if (!PARTS)
 		put_out(c, item, s.kv_head, begin, all, lane);
 	else if (c.n_parts > 1)
-		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+		put_part(c, w, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
 	else /* the same as merging it would give */
 		put_out(c, item, s.kv_head, begin, block, lane);
 }

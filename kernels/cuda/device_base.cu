@@ -22,14 +22,13 @@ int dev_fail(struct dev *d, const char *what, const char *why)
 	return SL_EIO;
 }
 
-/* A device that makes no difference. */
-__attribute__((weak)) int dev_alloc_scratch(struct dev *d, size_t bytes, void **out) { return dev_alloc(d, bytes, out); }
-
 uint64_t dev_busy_ns(const struct dev *d) { return base(d)->busy_ns; }
 
 uint64_t dev_serial(const struct dev *d) { return base(d)->serial; }
 
 void dev_count(struct dev *d) { base(d)->serial++; }
+
+struct dev_figures *dev_counts(struct dev *d) { return &base(d)->counts; }
 
 void dev_record(struct dev *d, struct kn_list *l) { base(d)->recording = l; }
 

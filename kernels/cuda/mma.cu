@@ -79,6 +79,7 @@ __device__ static inline void half_chunk(const struct kn_product &p, const uint8
 /* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_product p, float *parts)
 {
+	kn_begin();
 	typedef kn_form<TYPE> form;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
 	int warp_n = warp % WARPS_ROWS * NT, first_n = (int)blockIdx.y * BLOCK_N;
@@ -138,6 +139,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_
 
 __global__ void add_parts(struct kn_product p, const float *parts)
 {
+	kn_begin();
 	int64_t all = (int64_t)p.x.n_rows * p.n_out, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 	if (i >= all)
 		return;

@@ -178,6 +178,8 @@ __asm__(".text\n"
 #include <ucontext.h>
 #endif
 
+unsigned emu_begins;
+
 struct fibre {
 #if defined(__x86_64__)
 	void *sp;

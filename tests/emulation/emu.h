@@ -46,10 +46,6 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there);
 void kn_cp_async_commit(void);
 void emu_cp_async_wait(int n);
 
-extern "C" void sluice_emulation_communicate(void); /* emu_watch.cu */
-
-static inline void kn_blocks_communicate(void) { sluice_emulation_communicate(); }
-
 template <int N> static inline void kn_cp_async_wait(void) { emu_cp_async_wait(N); }
 
 /* In which order the threads of a block go on from one barrier to the next: what is right in all of
@@ -99,6 +95,22 @@ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 }
 
 static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_RELAXED); }
+
+/* Calls of kn_begin by all kernels (emu_device.cu). */
+extern unsigned emu_begins;
+
+static inline void kn_begin(void) { __atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED); }
+
+static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST); }
+
+extern "C" void sluice_emulation_fence(void); /* emu_watch.cu */
+
+/* From here on this block may read what others wrote before theirs (emu_watch.h). */
+static inline void kn_fence(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	sluice_emulation_fence();
+}
 
 static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
 {

@@ -75,6 +75,9 @@ void *emu_memory_alloc(size_t bytes)
 	return (uint8_t *)p + KN_ALIGN;
 }
 
+/* A NaN in what is a NaN's result would not show, nor a number where it adds nothing. */
+static int junk_byte(bool number) { return number ? 0x41 : 0xFF; }
+
 void *emu_junk_alloc(struct emu_piece **list, size_t bytes)
 {
 	void *at = emu_memory_alloc(bytes);
@@ -86,14 +89,14 @@ void *emu_junk_alloc(struct emu_piece **list, size_t bytes)
 	if (p->next != NULL)
 		p->next->at = &p->next;
 	*list = p;
-	memset(at, 0xFF, bytes);
+	memset(at, junk_byte(false), bytes);
 	return at;
 }
 
-void emu_junk_fill(struct emu_piece *list)
+void emu_junk_fill(struct emu_piece *list, bool number)
 {
 	for (; list != NULL; list = list->next)
-		memset(bytes_of(list), 0xFF, list->bytes);
+		memset(bytes_of(list), junk_byte(number), list->bytes);
 }
 
 void emu_memory_free(void *at)

@@ -144,7 +144,7 @@ static void add_atomically(const struct kn_command *, void **) { kn_add_shared(w
 
 static void communicate(const struct kn_command *, void **)
 {
-	kn_blocks_communicate();
+	kn_fence();
 	if (first_lane())
 		*word(0) = *word(blockIdx.x) + 7;
 }

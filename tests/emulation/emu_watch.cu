@@ -107,7 +107,7 @@ const char *emu_watch_end(void)
 	return now.wrong;
 }
 
-extern "C" void sluice_emulation_communicate(void) { now.me = 0; }
+extern "C" void sluice_emulation_fence(void) { now.me = 0; }
 
 /* A stamp of this launch that is not the running block's. */
 static inline bool other(uint32_t stamp) { return stamp - now.first <= now.several - now.first && stamp != now.me; }
@@ -215,6 +215,6 @@ void emu_watch_begin(uint32_t) {}
 void emu_watch_block(uint32_t) {}
 const char *emu_watch_end(void) { return NULL; }
 void emu_watch_read(const void *, size_t) {}
-extern "C" void sluice_emulation_communicate(void) {}
+extern "C" void sluice_emulation_fence(void) {}
 
 #endif
