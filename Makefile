@@ -134,7 +134,8 @@ help:
 	  'make build            build/sluice, build/sluice-bench, and build/libsluice-cuda.so where there is a CUDA toolkit' \
 	  'make cuda-all         build/libsluice-cuda.so for every architecture' \
 	  'make gpu-test         the tests of the CUDA kernels on a device; exit status 77 without one' \
-	  'make gpu-kit          build/gpu: what gpu-test and tests/bench/gpu.sh need on a machine that has only a driver' \
+	  'make gpu-kit          build/sluice-gpu-kit.tar: all tests and measurements of a device, in one table, for a machine' \
+	  '                      that has only a driver' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
 	  'make perf             what measures speed, on a quiet machine: figures and whether they are as required' \
@@ -213,22 +214,25 @@ cuda-all:
 	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
 	$(Q)$(MAKE) $(B)/libsluice-cuda.so CUDA_ARCHS='$(CUDA_ALL)'
 
-# The tests that make sense on a device.
+# The tests that make sense on a device, and what runs them and the measurements: a static program (tests/gpu/kit).
 GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_encoder_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
 	%/test_graphs.c %/test_sample.c %/test_library.c %/core/test_families.c %/core/test_encoders.c %/core/test_golden.c \
 	%/core/test_invariance.c %/core/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
+KIT := $(B)/tests/gpu/kit
 
-gpu-test: $(CUDA_SO) $(GPU_TESTS)
-	tests/gpu/run.sh $(B)
+$(KIT): $(wildcard tests/gpu/kit/*.[ch]) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARN) -I. -static -o $@ $(filter %.c,$^)
 
-# Stripped, with the libraries that a bare machine lacks: `tests/gpu/run.sh build/gpu`, `tests/bench/gpu.sh build/gpu`.
-GPU_KIT := $(B)/sluice $(B)/sluice-bench $(CUDA_SO) $(GPU_TESTS)
-gpu-kit: $(GPU_KIT)
-	$(Q)rm -rf $(B)/gpu && mkdir -p $(B)/gpu/lib
-	$(Q)for f in $(GPU_KIT:$(B)/%=%); do mkdir -p $(B)/gpu/$$(dirname $$f) && strip -o $(B)/gpu/$$f $(B)/$$f || exit 1; done
-	$(Q)ldd $(filter-out %.so,$(GPU_KIT)) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | sort -u | \
-	  grep -Ev '/(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so' | xargs -r cp -Lt $(B)/gpu/lib
-	$(Q)du -sh $(B)/gpu
+gpu-test: $(CUDA_SO) $(GPU_TESTS) $(KIT)
+	$(KIT) --tests $(B)
+
+# An archive that needs nothing of a machine but a driver and the C library: unpack it and run sluice-gpu-kit/kit. Stripped,
+# with the libraries that its programs need and the models that tests read.
+GPU_KIT := $(B)/sluice-bench $(CUDA_SO) $(GPU_TESTS)
+gpu-kit: $(GPU_KIT) $(KIT)
+	$(Q)tests/gpu/pack.sh $(B) $(GPU_KIT:$(B)/%=%)
 
 $(B)/emulation/flags: force | needs
 	@mkdir -p $(@D)
@@ -321,7 +325,7 @@ $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(WATCHED_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
 tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)
-helpers: $(HELPER_BIN)
+helpers: $(HELPER_BIN) $(KIT)
 
 clean:
 	rm -rf build

@@ -31,7 +31,7 @@ struct dev {
 	bool asked;             /* whether the copies aside are done, since the last of them */
 	const char *fail_file;  /* NULL: none */
 	struct emu_piece *junk; /* memory of dev_alloc_scratch */
-	unsigned n_steps;        /* that have run */
+	unsigned n_steps;       /* that have run */
 };
 
 /* What was captured: a copy, as a device has one. */

@@ -107,6 +107,7 @@ const char *emu_watch_end(void)
 	return now.wrong;
 }
 
+/* Blocks run one after the other, on one thread: nothing else is to be done. */
 extern "C" void sluice_emulation_fence(void) { now.me = 0; }
 
 /* A stamp of this launch that is not the running block's. */

@@ -3,10 +3,10 @@
  * Which block of a launch accesses which bytes of device memory. Blocks of a launch run in any order, or at once, so
  * within a launch no block may read or write a byte that another block wrote, nor write one that another block read.
  *
- * It watches kernels compiled with the compiler's instrumentation for races (-fsanitize=thread), whose calls emu_watch.cu
- * implements: libsluice-cuda-watched.so. Others report nothing, and nothing here costs them more than a test. Atomic
- * accesses are not watched, nor is a block from its first kn_fence() on: that is how a kernel says that its blocks hand
- * each other what they wrote before.
+ * It watches kernels compiled with the compiler's instrumentation for races (-fsanitize=thread), whose calls
+ * emu_watch.cu implements: libsluice-cuda-watched.so. Others report nothing, and nothing here costs them more than a
+ * test. Atomic accesses are not watched, nor is a block from its first kn_fence() on: that is how a kernel says that
+ * its blocks hand each other what they wrote before.
  *
  * Private to the emulation. Thread: each watches the blocks that it runs.
  */
