@@ -8,7 +8,8 @@
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
  *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
  *
- * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
+ * Where the environment names a file in SLUICE_EMULATION_LAUNCHES, each launch adds a line to it (tests/bench/kernels.mjs).
+ * Where it names one in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
  * fails: so a test can break the device of another process when it likes, once.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
@@ -20,6 +21,7 @@
 #include "tests/emulation/emu_queue.h"
 
 #include <pthread.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -123,8 +125,24 @@ extern "C" __attribute__((visibility("default"))) int sluice_emulation_kernels(v
 	return n;
 }
 
+/* One line: where the kernel is in this shared object, threads, shared bytes, blocks. */
+static void note_launch(const struct kn_command *c)
+{
+	static const char *path = getenv("SLUICE_EMULATION_LAUNCHES");
+	Dl_info here;
+	if (path == NULL || dladdr((const void *)dev_describe, &here) == 0)
+		return;
+	FILE *f = fopen(path, "a");
+	if (f == NULL)
+		return;
+	fprintf(f, "%zx %u %u %u\n", (size_t)((const uint8_t *)c->kernel - (const uint8_t *)here.dli_fbase),
+		c->block[0] * c->block[1] * c->block[2], c->shared, c->grid[0] * c->grid[1] * c->grid[2]);
+	fclose(f);
+}
+
 static int launch(struct dev *d, const struct kn_command *c)
 {
+	note_launch(c);
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
 	note_kernel(c->kernel);
