@@ -32,7 +32,7 @@ struct rig {
 	bool taken[MOST_SEQS];
 	uint64_t hits, n_hits; /* steps that ran as a graph: of the last one, of all measured decodes */
 	int n_measured;
-	double first_s; /* the first step; 0: none yet */
+	double first_s;                                              /* the first step; 0: none yet */
 	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* kv_bytes, attn_ops: per position */
 };
 

@@ -131,7 +131,6 @@ __device__ static inline void kn_cp_async16(void *shared, const void *global)
 		     : "memory");
 }
 
-
 __device__ static inline void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// node tests/bench/kernels.mjs [BUILD] [--archs 80,90,100,120]: what each kernel of BUILD/libsluice-cuda.so needs of a device, as a
-// markdown table: registers, shared memory, spills, resident warps, bytes in flight. Exit status 1: a kernel spills, or there is no
-// code for an architecture, or no PTX.
+// node tests/bench/kernels.mjs [BUILD] [--archs 80,90,100,120]: what each kernel of BUILD/libsluice-cuda.so needs of a device, as
+// a markdown table: registers, shared memory, spills, resident warps, bytes in flight. Exit status 1: a kernel spills, or there
+// is no code for an architecture, or no PTX.
 //
-// The shared object's own code is read (cuobjdump --dump-resource-usage prints the same numbers of registers and stack): the fat
-// binary's entries, each a cubin, whose .nv.info has registers and stack and whose .text has the instructions. What is launched with
-// how many threads and how much shared memory is recorded by the emulation (SLUICE_EMULATION_LAUNCHES) while its tests run: the
+// The shared object's own code is read (cuobjdump --dump-resource-usage prints the same registers and stack): the fat binary's
+// entries, each a cubin, whose .nv.info has registers and stack and whose .text has the instructions. The emulation records
+// with how many threads and how much shared memory kernels are launched (SLUICE_EMULATION_LAUNCHES) while its tests run: the
 // largest of each kernel.
 //
-// Bytes in flight: the most that a thread has asked of global memory before it needs the first of it, found by going through its code
-// once from the top; times the threads that are resident. A device needs bandwidth times latency of them (Little's law).
+// Bytes in flight: the most that a thread has asked of global memory before it needs the first of it, found by going through
+// its code once from the top; times the threads that are resident. A device needs bandwidth times latency (Little's law).
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,8 +20,8 @@ const option = args.indexOf('--archs');
 const archs = (option >= 0 ? args.splice(option, 2)[1] : '80,90,100,120').split(',').map(Number);
 const build = args[0] ?? 'build';
 
-// A multiprocessor (CUDA C++ programming guide, "Compute capabilities") and, of a large board of its kind, bytes a second over all of
-// them. The latency under load is taken as 0.7 µs.
+// A multiprocessor (CUDA C++ programming guide, "Compute capabilities") and, of a large board of its kind, bytes a second over
+// all of them. The latency under load is taken as 0.7 µs.
 const LATENCY_S = 0.7e-6;
 const devices = {
   80: { warps: 64, blocks: 32, shared: 164 << 10, board: 'A100', rate: 2.0e12, sms: 108 },
@@ -45,8 +45,8 @@ function* entries(so) {
     const end = i + so.readUInt16LE(i + 6) + Number(so.readBigUInt64LE(i + 8));
     for (let at = i + so.readUInt16LE(i + 6); at + 64 <= end;) {
       const kind = so.readUInt16LE(at), header = so.readUInt32LE(at + 4), size = Number(so.readBigUInt64LE(at + 8));
-      if (kind === 1 || kind === 2)
-        yield { kind: kind === 1 ? 'ptx' : 'code', arch: so.readUInt32LE(at + 28), bytes: so.subarray(at + header, at + header + size) };
+      const bytes = so.subarray(at + header, at + header + size);
+      if (kind === 1 || kind === 2) yield { kind: kind === 1 ? 'ptx' : 'code', arch: so.readUInt32LE(at + 28), bytes };
       at += header + size;
     }
   }
@@ -55,10 +55,11 @@ function* entries(so) {
 function sections(elf) {
   const start = Number(elf.readBigUInt64LE(0x28)), n = elf.readUInt16LE(0x3c), names = elf.readUInt16LE(0x3e);
   const all = Array.from({ length: n }, (_, i) => {
-    const at = start + 64 * i, offset = Number(elf.readBigUInt64LE(at + 24)), size = Number(elf.readBigUInt64LE(at + 32));
-    return { name: elf.readUInt32LE(at), type: elf.readUInt32LE(at + 4), offset, size };
+    const at = start + 64 * i, empty = elf.readUInt32LE(at + 4) === 8; // NOBITS
+    const offset = Number(elf.readBigUInt64LE(at + 24)), size = Number(elf.readBigUInt64LE(at + 32));
+    return { name: elf.readUInt32LE(at), offset, size, bytes: elf.subarray(offset, offset + (empty ? 0 : size)) };
   });
-  return all.map((s) => ({ ...s, name: cstring(elf, all[names].offset + s.name), bytes: s.type === 8 ? Buffer.alloc(0) : elf.subarray(s.offset, s.offset + s.size) }));
+  return all.map((s) => ({ ...s, name: cstring(elf, all[names].offset + s.name) }));
 }
 
 // Of .nv.info: attribute → symbol index → value.
@@ -85,14 +86,16 @@ function kernels(elf) {
   for (let i = 0; i * 24 < symbols.length; i++) {
     const name = cstring(names, symbols.readUInt32LE(i * 24)), code = by(`.text.${name}`);
     if (!code || !of.get(REGISTERS)?.has(i)) continue;
-    found.push({ name, registers: of.get(REGISTERS).get(i), frame: of.get(FRAME)?.get(i) ?? 0, fixed: by(`.nv.shared.${name}`)?.size ?? 0, ...walk(code.bytes) });
+    const frame = of.get(FRAME)?.get(i) ?? 0, fixed = by(`.nv.shared.${name}`)?.size ?? 0;
+    found.push({ name, registers: of.get(REGISTERS).get(i), frame, fixed, ...walk(code.bytes) });
   }
   return found;
 }
 
 // ---- code: 16 bytes an instruction ----
 
-const LDG = 0x981, LDGSTS = 0xfae, ARRIVE = new Set([0x8af, 0x9af]), WAIT = new Set([0x81a, 0x91a]), LOCAL = new Set([0x983, 0x387, 0x987]);
+const LDG = 0x981, LDGSTS = 0xfae, ARRIVE = new Set([0x8af, 0x9af]), WAIT = new Set([0x81a, 0x91a]);
+const LOCAL = new Set([0x983, 0x387, 0x987]);
 const WIDE = new Set([0x23c, 0x388, 0x988, 0x385, 0x386, 0x986]); // products and stores read several registers
 const widths = [1, 1, 2, 2, 4, 8, 16, 16];
 
@@ -123,11 +126,12 @@ function walk(code) {
 // Mangled names of the emulation's kernels, which are static, as nvcc's.
 function launches() {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-kernels-')), path = join(folder, 'launches');
-  const run = (program, ...rest) => spawnSync(join(build, program), rest, { env: { ...process.env, SLUICE_EMULATION_LAUNCHES: path, SLUICE_TEST_BACKEND: 'cuda-emulated' } });
-  for (const test of ['test_ops', 'test_encoder_ops', 'test_attention', 'test_cuda_products', 'test_cuda_attention', 'test_sample'])
-    run(`tests/kernels/${test}`);
-  const names = new Map(spawnSync('nm', [join(build, 'libsluice-cuda-emulated.so')], { encoding: 'utf8', maxBuffer: 1 << 26 }).stdout.split('\n')
-    .map((l) => l.split(' ')).filter((f) => f.length === 3).map(([at, , name]) => [parseInt(at, 16), name.replace(/^_ZL/, '_Z')]));
+  const env = { ...process.env, SLUICE_EMULATION_LAUNCHES: path, SLUICE_TEST_BACKEND: 'cuda-emulated' };
+  for (const test of ['ops', 'encoder_ops', 'attention', 'cuda_products', 'cuda_attention', 'sample'])
+    spawnSync(join(build, `tests/kernels/test_${test}`), [], { env });
+  const symbols = spawnSync('nm', [join(build, 'libsluice-cuda-emulated.so')], { encoding: 'utf8', maxBuffer: 1 << 26 }).stdout;
+  const names = new Map(symbols.split('\n').map((l) => l.split(' ')).filter((f) => f.length === 3)
+    .map(([at, , name]) => [parseInt(at, 16), name.replace(/^_ZL/, '_Z')]));
   const of = new Map();
   for (const line of readFileSync(path, 'latin1').trim().split('\n')) {
     const [at, threads, shared] = line.split(' '), name = names.get(parseInt(at, 16));
@@ -154,24 +158,30 @@ const wrong = [];
 for (const arch of archs)
   if (!all.some((e) => e.kind === 'code' && e.arch === arch)) wrong.push(`no code for ${arch}`);
 if (!all.some((e) => e.kind === 'ptx')) wrong.push('no PTX for later devices');
-const demangle = (names) => spawnSync('c++filt', [], { input: names.join('\n'), encoding: 'utf8' }).stdout.split('\n').map((n) => n.replace(/^void /, '').replace(/\(.*/, ''));
+const demangle = (names) => spawnSync('c++filt', [], { input: names.join('\n'), encoding: 'utf8' }).stdout.split('\n')
+  .map((n) => n.replace(/^void /, '').replace(/\(.*/, ''));
+const archsOf = (kind) => [...new Set(all.filter((e) => e.kind === kind).map((e) => e.arch))].sort((a, b) => a - b).join(', ');
 
-console.log(`Code for ${[...new Set(all.filter((e) => e.kind === 'code').map((e) => e.arch))].join(', ')}; PTX of ${[...new Set(all.filter((e) => e.kind === 'ptx').map((e) => e.arch))].join(', ')}.\n`);
+console.log(`Code for ${archsOf('code')}; PTX of ${archsOf('ptx')}.\n`);
 for (const arch of archs) {
   const d = devices[arch], found = all.filter((e) => e.kind === 'code' && e.arch === arch).flatMap((e) => kernels(e.bytes));
   if (found.length === 0) continue;
   const need = d.rate * LATENCY_S / d.sms;
   const names = demangle(found.map((k) => k.name));
+  const columns = ['kernel', 'registers', 'local memory', 'instructions', 'threads', 'shared', 'blocks', 'warps', 'in flight, KiB',
+    'of what is needed'];
   console.log(`## ${arch} (${d.board}: ${(need / 1024).toFixed(1)} KiB in flight a multiprocessor for its ${d.rate / 1e12} TB/s)\n`);
-  console.log('| kernel | registers | local memory | instructions | threads | shared | blocks | warps | in flight, KiB | of what is needed |');
-  console.log('|---|---|---|---|---|---|---|---|---|---|');
-  found.map((k, i) => ({ ...k, title: names[i], launch: launched.get(k.name) })).sort((a, b) => a.title.localeCompare(b.title)).forEach((k) => {
-    if (k.spills > 0 || k.frame > 0) wrong.push(`${arch}: ${k.title} uses local memory: ${k.frame} bytes, ${k.spills} instructions`);
+  console.log(`| ${columns.join(' | ')} |\n|${'---|'.repeat(columns.length)}`);
+  const titled = found.map((k, i) => ({ ...k, title: names[i], launch: launched.get(k.name) }));
+  titled.sort((a, b) => a.title.localeCompare(b.title)).forEach((k) => {
+    if (k.spills > 0 || k.frame > 0)
+      wrong.push(`${arch}: ${k.title} uses local memory: ${k.frame} bytes, ${k.spills} instructions`);
     const cells = [`\`${k.title}\``, k.registers, k.frame, k.instructions];
     if (k.launch) {
       const blocks = resident(k, k.launch, d), flight = blocks * k.launch.threads * k.flight;
       if (blocks < 1) wrong.push(`${arch}: ${k.title} does not fit on a multiprocessor`);
-      cells.push(k.launch.threads, k.launch.shared + k.fixed, blocks, blocks * k.launch.threads / 32, (flight / 1024).toFixed(1), DECODE.test(k.title) ? `${Math.round(100 * flight / need)} %` : '–');
+      cells.push(k.launch.threads, k.launch.shared + k.fixed, blocks, blocks * k.launch.threads / 32, (flight / 1024).toFixed(1));
+      cells.push(DECODE.test(k.title) ? `${Math.round(100 * flight / need)} %` : '–');
     } else cells.push('not launched', '–', '–', '–', '–', '–');
     console.log(`| ${cells.join(' | ')} |`);
   });

@@ -8,9 +8,9 @@
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
  *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
  *
- * Where the environment names a file in SLUICE_EMULATION_LAUNCHES, each launch adds a line to it (tests/bench/kernels.mjs).
- * Where it names one in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
- * fails: so a test can break the device of another process when it likes, once.
+ * Where the environment names a file in SLUICE_EMULATION_LAUNCHES, each launch adds a line to it
+ * (tests/bench/kernels.mjs). Where it names one in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes
+ * it and fails: so a test can break the device of another process when it likes, once.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kit [--backend NAME] [--seconds N] [--dry] [--tests] [--only NAME] [FOLDER]
+ * kit [--backend NAME] [--seconds N] [--dry] [--tests] [--only NAME,…] [FOLDER]
  * kit --figures FILE
  *
  * FOLDER has what was built (the program's own by default). cuda is the backend; --dry tries the kit on the emulation,
- * with shapes so small that the figures mean nothing and a few of the tests. --tests: no measurements. Exit status 0:
+ * with shapes so small that the figures mean nothing and a few of the tests. --tests: no measurements. --only: these
+ * parts. Exit status 0:
  * nothing failed; 1: something did; 77: there is no device. --figures: the table of figures that were measured before.
  */
 #include "tests/gpu/kit/kit.h"
@@ -95,7 +96,8 @@ static struct part made_tiny(const struct part *p)
 	return t;
 }
 
-static bool has_device(const struct kit *k, char *line, int size)
+/* 0, with one line about it; NO_DEVICE or 1, with the reason. */
+static int find_device(const struct kit *k, char *line, int size)
 {
 	static const struct part probe = {"probe", 60, true, true, false, "tests/gpu/probe", {"%"}};
 	char path[PATH_MAX];
@@ -103,11 +105,13 @@ static bool has_device(const struct kit *k, char *line, int size)
 	snprintf(path, sizeof path, "%s/probe.txt", k->out);
 	FILE *f = fopen(path, "r");
 	if (f == NULL || fgets(line, size, f) == NULL)
-		snprintf(line, (size_t)size, "no device: %s", o.why);
+		snprintf(line, (size_t)size, "the probe for a device failed: %s", o.why);
 	if (f != NULL)
 		fclose(f);
 	line[strcspn(line, "\n")] = '\0';
-	return o.status == 0;
+	if (o.status == 0)
+		return 0;
+	return WIFEXITED(o.status) && WEXITSTATUS(o.status) == NO_DEVICE ? NO_DEVICE : 1;
 }
 
 /* Tests of the engine look for the backend beside them. True: to is a new link. */
@@ -126,7 +130,7 @@ static bool link_backend(const struct kit *k, char *to)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: kit [--backend NAME] [--seconds N] [--dry] [--tests] [--only NAME] [FOLDER]\n"
+	fprintf(stderr, "usage: kit [--backend NAME] [--seconds N] [--dry] [--tests] [--only NAME,…] [FOLDER]\n"
 			"       kit --figures FILE\n");
 	return 64;
 }
@@ -145,10 +149,22 @@ static bool own_folder(char *out)
 	return true;
 }
 
+/* Whether the name is among those with commas between them. */
+static bool listed(const char *name, const char *list)
+{
+	size_t n = strlen(name);
+	for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+		at += *at == ',';
+		if (strncmp(at, name, n) == 0 && (at[n] == ',' || at[n] == '\0'))
+			return true;
+	}
+	return false;
+}
+
 static bool wanted(const struct part *p, const struct kit *k, const char *only, bool tests)
 {
 	if (only != NULL)
-		return strstr(p->name, only) != NULL;
+		return listed(p->name, only);
 	return (p->dry || !k->tiny) && (p->test || !tests);
 }
 
@@ -233,11 +249,11 @@ int main(int argc, char **argv)
 	setenv("TMPDIR", out, 1); /* there may be no other */
 	setenv("SLUICE_TEST_BACKEND", k.backend, 1);
 	setenv("CMOCKA_MESSAGE_OUTPUT", "TAP", 1);
-	if (!has_device(&k, device, sizeof device)) {
-		printf("%s\n", device);
-		return NO_DEVICE;
-	}
-	printf("%s\n\n", device);
+	int none = find_device(&k, device, sizeof device);
+	printf("%s\n", device);
+	if (none != 0)
+		return none;
+	putchar('\n');
 	fflush(stdout);
 	bool linked = link_backend(&k, link);
 	int short_of = run_all(&k, only, tests);
