@@ -202,53 +202,78 @@ static int run_all(struct kit *k, const char *only, bool tests)
 	return short_of;
 }
 
-int main(int argc, char **argv)
+struct options {
+	const char *folder, *only, *figures;
+	bool tests;
+};
+
+/* False: that is no way to call it. */
+static bool parse(int argc, char **argv, struct kit *k, struct options *o)
 {
-	static char folder[PATH_MAX], link[PATH_MAX], out[PATH_MAX + 16], lib[PATH_MAX + 16], device[200];
-	struct kit k = {.backend = "cuda", .budget_s = BUDGET_S};
-	const char *given = NULL, *only = NULL;
-	bool tests = false;
-	if (argc == 3 && strcmp(argv[1], "--figures") == 0)
-		return print_figures(argv[2]);
 	for (int i = 1; i < argc; i++) {
 		const char *value = i + 1 < argc ? argv[i + 1] : NULL;
 		if (strcmp(argv[i], "--dry") == 0)
-			k.tiny = true;
+			k->tiny = true;
 		else if (strcmp(argv[i], "--tests") == 0)
-			tests = true;
+			o->tests = true;
 		else if (strcmp(argv[i], "--backend") == 0 && value != NULL)
-			k.backend = argv[++i];
+			k->backend = argv[++i];
 		else if (strcmp(argv[i], "--only") == 0 && value != NULL)
-			only = argv[++i];
+			o->only = argv[++i];
+		else if (strcmp(argv[i], "--figures") == 0 && value != NULL)
+			o->figures = argv[++i];
 		else if (strcmp(argv[i], "--seconds") == 0 && value != NULL && atoi(value) > 0)
-			k.budget_s = atoi(argv[++i]);
-		else if (argv[i][0] != '-' && given == NULL)
-			given = argv[i];
+			k->budget_s = atoi(argv[++i]);
+		else if (argv[i][0] != '-' && o->folder == NULL)
+			o->folder = argv[i];
 		else
-			return usage();
+			return false;
 	}
-	if (k.tiny && strcmp(k.backend, "cuda") == 0)
-		k.backend = "cuda-emulated";
-	if (given != NULL ? realpath(given, folder) == NULL : !own_folder(folder)) {
-		fprintf(stderr, "kit: %s: %s\n", given, strerror(errno));
-		return 1;
-	}
-	k.folder = folder;
+	if (k->tiny && strcmp(k->backend, "cuda") == 0)
+		k->backend = "cuda-emulated";
+	return true;
+}
+
+static bool complain(const char *what)
+{
+	fprintf(stderr, "kit: %s: %s\n", what, strerror(errno));
+	return false;
+}
+
+/* Where everything is, and what programs find in their environment. */
+static bool prepare(struct kit *k, const char *given)
+{
+	static char folder[PATH_MAX], out[PATH_MAX + 16], lib[PATH_MAX + 16];
+	if (given != NULL ? realpath(given, folder) == NULL : !own_folder(folder))
+		return complain(given != NULL ? given : "its own folder");
 	snprintf(out, sizeof out, "%s/kit-out", folder);
 	snprintf(lib, sizeof lib, "%s/lib", folder);
-	k.out = out;
-	if (mkdir(out, 0755) != 0 && errno != EEXIST) {
-		fprintf(stderr, "kit: %s: %s\n", out, strerror(errno));
-		return 1;
-	}
-	if (access(lib, R_OK) == 0) { /* as make gpu-kit leaves it; tests read files of the repository */
+	k->folder = folder;
+	k->out = out;
+	if (mkdir(out, 0755) != 0 && errno != EEXIST)
+		return complain(out);
+	if (access(lib, R_OK) == 0) { /* an archive's, which has what tests read of the repository, too */
 		setenv("LD_LIBRARY_PATH", lib, 1);
 		if (chdir(folder) != 0)
-			return 1;
+			return complain(folder);
 	}
 	setenv("TMPDIR", out, 1); /* there may be no other */
-	setenv("SLUICE_TEST_BACKEND", k.backend, 1);
+	setenv("SLUICE_TEST_BACKEND", k->backend, 1);
 	setenv("CMOCKA_MESSAGE_OUTPUT", "TAP", 1);
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	static char link[PATH_MAX], device[200];
+	struct kit k = {.backend = "cuda", .budget_s = BUDGET_S};
+	struct options o = {0};
+	if (!parse(argc, argv, &k, &o))
+		return usage();
+	if (o.figures != NULL)
+		return print_figures(o.figures);
+	if (!prepare(&k, o.folder))
+		return 1;
 	int none = find_device(&k, device, sizeof device);
 	printf("%s\n", device);
 	if (none != 0)
@@ -256,7 +281,7 @@ int main(int argc, char **argv)
 	putchar('\n');
 	fflush(stdout);
 	bool linked = link_backend(&k, link);
-	int short_of = run_all(&k, only, tests);
+	int short_of = run_all(&k, o.only, o.tests);
 	if (linked)
 		unlink(link);
 	return short_of > 0 ? 1 : 0;
