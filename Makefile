@@ -111,7 +111,7 @@ ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install uninstall deb help needs force
+.PHONY: cuda-all gpu-test gpu-kit kernel-table build run check test perf soak lint format unit tests helpers e2e clean install uninstall deb help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -136,6 +136,7 @@ help:
 	  'make gpu-test         the tests of the CUDA kernels on a device; exit status 77 without one' \
 	  'make gpu-kit          build/sluice-gpu-kit.tar: all tests and measurements of a device, in one table, for a machine' \
 	  '                      that has only a driver' \
+	  'make kernel-table     registers, shared memory, spills, warps and bytes in flight of every kernel' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
 	  'make perf             what measures speed, on a quiet machine: figures and whether they are as required' \
@@ -233,6 +234,11 @@ gpu-test: $(CUDA_SO) $(GPU_TESTS) $(KIT)
 GPU_KIT := $(B)/sluice-bench $(CUDA_SO) $(GPU_TESTS)
 gpu-kit: $(GPU_KIT) $(KIT)
 	$(Q)tests/gpu/pack.sh $(B) $(GPU_KIT:$(B)/%=%)
+
+# What every kernel needs of a device, as a committed result; fails if one spills or an architecture is missing.
+kernel-table: $(CUDA_SO) $(EMU_SO) $(filter $(B)/tests/kernels/%,$(GPU_TESTS))
+	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
+	node tests/bench/kernels.mjs $(B) >tests/bench/results/kernels-$$(cat VERSION).md
 
 $(B)/emulation/flags: force | needs
 	@mkdir -p $(@D)

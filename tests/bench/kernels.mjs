@@ -162,6 +162,9 @@ const demangle = (names) => spawnSync('c++filt', [], { input: names.join('\n'), 
   .map((n) => n.replace(/^void /, '').replace(/\(.*/, ''));
 const archsOf = (kind) => [...new Set(all.filter((e) => e.kind === kind).map((e) => e.arch))].sort((a, b) => a - b).join(', ');
 
+console.log('# CUDA kernels: what they need of a device\n\n`make kernel-table`: registers and stack (bytes of local memory) from the ' +
+  'shared object\'s own code; threads and\nshared memory as the emulation\'s tests launch them, the largest; blocks and warps that a ' +
+  'multiprocessor then holds; bytes\nthat these have asked of memory before they need the first (Little\'s law, 0.7 µs).\n');
 console.log(`Code for ${archsOf('code')}; PTX of ${archsOf('ptx')}.\n`);
 for (const arch of archs) {
   const d = devices[arch], found = all.filter((e) => e.kind === 'code' && e.arch === arch).flatMap((e) => kernels(e.bytes));
