@@ -11,7 +11,7 @@ import { SLUICE } from './harness.mjs';
 
 const built = dirname(resolve(SLUICE));
 const script = (name, args, env = {}) => {
-  const r = spawnSync(name, args, { encoding: 'utf8', timeout: 200000, env: { ...process.env, ...env } });
+  const r = spawnSync(name, args, { encoding: 'utf8', timeout: 400000, env: { ...process.env, ...env } });
   return { status: r.status, lines: r.stdout.trimEnd().split('\n'), text: r.stdout, err: r.stderr };
 };
 // A folder as make leaves it, without a backend for a device.
@@ -70,14 +70,13 @@ test('a part that fails, or takes too long, is a row, and the others run', () =>
   rmSync(join(folder, 'sluice-bench'));
   const program = '#!/bin/sh\ncase $2 in copy) echo "copy 1 4e12 0" ;; rows) echo "no rows" >&2; exit 3 ;; *) sleep 60 ;; esac\n';
   writeFileSync(join(folder, 'sluice-bench'), program, { mode: 0o755 });
-  const r = script(kit, ['--dry', '--seconds', '12', '--only', 'copy,rows,sample,8b-bf16,1b-bf16', folder]);
+  const r = script(kit, ['--dry', '--seconds', '10', '--only', 'copy,rows,sample,8b-bf16', folder]);
   assert.equal(r.status, 1, r.text + r.err);
   const { rows, of } = table(r.text);
-  assert.deepEqual(rows.slice(0, 5).map((c) => c[6]), ['FAILED', 'FAILED', 'FAILED', 'FAILED', 'not run']);
+  assert.deepEqual(rows.slice(0, 4).map((c) => c[6]), ['FAILED', 'FAILED', 'FAILED', 'not run']);
   assert.equal(of('rows')[1], 'exit status 3: no rows');
   assert.match(of('sample')[1], /^took more than \d+ s$/);
-  assert.match(of('8b-bf16')[1], /^took more than \d+ s$/);
-  assert.equal(of('1b-bf16')[1], 'no time left');
+  assert.equal(of('8b-bf16')[1], 'no time left');
   assert.equal(of('copy, read')[3], '4.000 TB/s');
   rmSync(folder, { recursive: true });
 });

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NO_DEVICE = 77, BUDGET_S = 585 };
+enum { NO_DEVICE = 77, BUDGET_S = 585, PATIENCE = 20 };
 
 #define KERNELS "tests/kernels/"
 #define ENGINE "tests/unit/engine/core/"
@@ -83,10 +83,11 @@ static const struct part parts[] = {
 
 enum { N_PARTS = sizeof parts / sizeof *parts };
 
-/* The same part with a model that the emulation bears. */
+/* The same part with a model that the emulation bears, and patience beside whatever else runs. */
 static struct part made_tiny(const struct part *p)
 {
 	struct part t = *p;
+	t.limit_s *= PATIENCE;
 	for (int i = 0; i < MOST_ARGS && t.args[i] != NULL; i++) {
 		if (strncmp(t.args[i], "random:", 7) == 0)
 			t.args[i] = strstr(t.args[i], "int4") != NULL   ? "random:tiny-llama:int4"
@@ -231,6 +232,8 @@ static bool parse(int argc, char **argv, struct kit *k, struct options *o)
 	}
 	if (k->tiny && strcmp(k->backend, "cuda") == 0)
 		k->backend = "cuda-emulated";
+	if (k->budget_s == 0)
+		k->budget_s = k->tiny ? PATIENCE * BUDGET_S : BUDGET_S;
 	return true;
 }
 
@@ -266,7 +269,7 @@ static bool prepare(struct kit *k, const char *given)
 int main(int argc, char **argv)
 {
 	static char link[PATH_MAX], device[200];
-	struct kit k = {.backend = "cuda", .budget_s = BUDGET_S};
+	struct kit k = {.backend = "cuda"};
 	struct options o = {0};
 	if (!parse(argc, argv, &k, &o))
 		return usage();
