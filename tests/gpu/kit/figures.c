@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/kit/kit.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 512 };
@@ -21,10 +21,20 @@ const struct figure *figure_of(const char *name) { return find(name); }
 
 void figure_note(const char *line)
 {
-	struct figure f;
-	int end = 0;
-	if (sscanf(line, "%63[A-Za-z0-9_] %lf %lf %lf%n", f.name, &f.seconds, &f.bytes, &f.operations, &end) != 4 ||
-	    (line[end] != '\n' && line[end] != '\0'))
+	struct figure f = {.seconds = 0};
+	double *to[] = {&f.seconds, &f.bytes, &f.operations};
+	size_t n = strcspn(line, " \n");
+	char *end = (char *)line + n;
+	if (n == 0 || n >= sizeof f.name)
+		return;
+	memcpy(f.name, line, n);
+	for (int i = 0; i < 3; i++) {
+		const char *begin = end;
+		*to[i] = strtod(begin, &end);
+		if (end == begin)
+			return;
+	}
+	if (*end != '\n' && *end != '\0')
 		return;
 	struct figure *at = find(f.name);
 	if (at == NULL && n_all < MOST)

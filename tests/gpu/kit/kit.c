@@ -31,12 +31,12 @@ enum { NO_DEVICE = 77, BUDGET_S = 585, PATIENCE = 20 };
 	{                                                                                                 \
 		name, limit, false, true, false, "sluice-bench", { "gpu", __VA_ARGS__, "--backend", "@" } \
 	}
-#define MODEL(name, limit, shape, type, kind)                                                                 \
-	{                                                                                                     \
-		name, limit, false, true, false, "sluice-bench",                                              \
-		{                                                                                             \
-			"gpu", "model", "--model", "random:" shape ":" type, "--kind", kind, "--backend", "@" \
-		}                                                                                             \
+#define MODEL(name, limit, model, kind)                                                    \
+	{                                                                                  \
+		name, limit, false, true, false, "sluice-bench",                           \
+		{                                                                          \
+			"gpu", "model", "--model", model, "--kind", kind, "--backend", "@" \
+		}                                                                          \
 	}
 
 /* What is wrong makes the rest worthless: correctness first, and of that what needs the least. */
@@ -66,11 +66,11 @@ static const struct part parts[] = {
     GPU("products-fp8", 12, "products-fp8"),
     GPU("attention", 15, "attention"),
     GPU("sample", 10, "sample"),
-    MODEL("8b-bf16", 40, "llama-3.1-8b", "bf16", "bf16"),
-    MODEL("8b-fp8", 25, "llama-3.1-8b", "bf16", "fp8"),
-    MODEL("8b-int4", 25, "llama-3.1-8b", "int4", "int4"),
-    MODEL("8b-q4_0", 25, "llama-3.1-8b", "q4_0", "q4_0"),
-    MODEL("1b-bf16", 20, "llama-3.2-1b", "bf16", "1b"),
+    MODEL("8b-bf16", 40, "random:llama-3.1-8b:bf16", "bf16"),
+    MODEL("8b-fp8", 25, "random:llama-3.1-8b:bf16", "fp8"),
+    MODEL("8b-int4", 25, "random:llama-3.1-8b:int4", "int4"),
+    MODEL("8b-q4_0", 25, "random:llama-3.1-8b:q4_0", "q4_0"),
+    MODEL("1b-bf16", 20, "random:llama-3.2-1b:bf16", "1b"),
     {"8b-library",
      25,
      false,
@@ -208,10 +208,18 @@ struct options {
 	bool tests;
 };
 
+/* 0: it is no such number. */
+static int seconds_of(const char *text)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+	return *end == '\0' && n > 0 && n <= 86400 ? (int)n : 0;
+}
+
 /* False: that is no way to call it. */
 static bool parse(int argc, char **argv, struct kit *k, struct options *o)
 {
-	for (int i = 1; i < argc; i++) {
+	for (int i = 1; i < argc && argv[i] != NULL; i++) {
 		const char *value = i + 1 < argc ? argv[i + 1] : NULL;
 		if (strcmp(argv[i], "--dry") == 0)
 			k->tiny = true;
@@ -223,8 +231,8 @@ static bool parse(int argc, char **argv, struct kit *k, struct options *o)
 			o->only = argv[++i];
 		else if (strcmp(argv[i], "--figures") == 0 && value != NULL)
 			o->figures = argv[++i];
-		else if (strcmp(argv[i], "--seconds") == 0 && value != NULL && atoi(value) > 0)
-			k->budget_s = atoi(argv[++i]);
+		else if (strcmp(argv[i], "--seconds") == 0 && value != NULL && seconds_of(value) > 0)
+			k->budget_s = seconds_of(argv[++i]);
 		else if (argv[i][0] != '-' && o->folder == NULL)
 			o->folder = argv[i];
 		else

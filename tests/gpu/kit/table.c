@@ -149,7 +149,7 @@ static double value_of(const struct target *t, struct row *r)
 			return -1;
 		time_cell(floor_of(a), r->cell[2]);
 		return floor_of(a) / a->seconds;
-	case TIMES: return b->seconds > 0 ? a->seconds / b->seconds : -1;
+	case TIMES: return b != NULL && b->seconds > 0 ? a->seconds / b->seconds : -1;
 	case SECONDS: return a->seconds;
 	case BYTE_RATE: return a->seconds > 0 ? a->bytes / a->seconds : -1;
 	case OPERATION_RATE: return a->seconds > 0 ? a->operations / a->seconds : -1;
