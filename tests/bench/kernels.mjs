@@ -8,8 +8,9 @@
 // with how many threads and how much shared memory kernels are launched (SLUICE_EMULATION_LAUNCHES) while its tests run: the
 // largest of each kernel.
 //
-// Bytes in flight: the most that a thread has asked of global memory before it needs the first of it, found by going through
-// its code once from the top; times the threads that are resident. A device needs bandwidth times latency (Little's law).
+// Bytes in flight, at most: what a thread has asked of global memory before it needs the first of it, found by going through its
+// code once from the top, times the threads that are resident; and what asynchronous copies may have under way, which is not more
+// than the shared memory they fill. A device needs bandwidth times latency (Little's law): what is below that cannot be enough.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -94,13 +95,13 @@ function kernels(elf) {
 
 // ---- code: 16 bytes an instruction ----
 
-const LDG = 0x981, LDGSTS = 0xfae, ARRIVE = new Set([0x8af, 0x9af]), WAIT = new Set([0x81a, 0x91a]);
+const LDG = 0x981, LDGSTS = 0xfae;
 const LOCAL = new Set([0x983, 0x387, 0x987]);
 const WIDE = new Set([0x23c, 0x388, 0x988, 0x385, 0x386, 0x986]); // products and stores read several registers
 const widths = [1, 1, 2, 2, 4, 8, 16, 16];
 
 function walk(code) {
-  let spills = 0, most = 0, open = 0, groups = [], loads = [];
+  let spills = 0, direct = 0, async = 0, loads = [];
   for (let at = 0; at + 16 <= code.length; at += 16) {
     const w0 = code.readUInt32LE(at), w1 = code.readUInt32LE(at + 4), w2 = code.readUInt32LE(at + 8), op = w0 & 0xfff;
     if (LOCAL.has(op)) spills++;
@@ -112,13 +113,10 @@ function walk(code) {
       const bytes = widths[w2 >>> 9 & 7];
       loads.push({ to: w0 >>> 16 & 255, n: Math.max(1, bytes / 4), bytes });
     }
-    if (op === LDGSTS) open += widths[w2 >>> 9 & 7];
-    if (ARRIVE.has(op)) { groups.push(open); open = 0; }
-    if (WAIT.has(op)) groups = groups.slice(Math.max(0, groups.length - (w1 >>> 6 & 63)));
-    const now = loads.reduce((n, l) => n + l.bytes, 0) + open + groups.reduce((n, g) => n + g, 0);
-    most = Math.max(most, now);
+    if (op === LDGSTS) async += widths[w2 >>> 9 & 7];
+    direct = Math.max(direct, loads.reduce((n, l) => n + l.bytes, 0));
   }
-  return { spills, flight: most, instructions: code.length / 16 };
+  return { spills, direct, async, instructions: code.length / 16 };
 }
 
 // ---- launches ----
@@ -142,6 +140,9 @@ function launches() {
   return of;
 }
 
+// Of a block: what its threads have asked for, and what is on its way to its shared memory, at most all of that.
+const inFlight = (k) => k.launch.threads * k.direct + Math.min(k.launch.threads * k.async, k.launch.shared);
+
 // Blocks of a kernel that a multiprocessor holds.
 function resident(k, launch, d) {
   const warps = Math.ceil(launch.threads / 32), registers = Math.ceil(k.registers / 8) * 8 * 32;
@@ -164,14 +165,14 @@ const archsOf = (kind) => [...new Set(all.filter((e) => e.kind === kind).map((e)
 
 console.log('# CUDA kernels: what they need of a device\n\n`make kernel-table`: registers and stack (bytes of local memory) from the ' +
   'shared object\'s own code; threads and\nshared memory as the emulation\'s tests launch them, the largest; blocks and warps that a ' +
-  'multiprocessor then holds; bytes\nthat these have asked of memory before they need the first (Little\'s law, 0.7 µs).\n');
+  'multiprocessor then holds; bytes\nthat these have at most asked of memory before they need the first (Little\'s law, 0.7 µs).\n');
 console.log(`Code for ${archsOf('code')}; PTX of ${archsOf('ptx')}.\n`);
 for (const arch of archs) {
   const d = devices[arch], found = all.filter((e) => e.kind === 'code' && e.arch === arch).flatMap((e) => kernels(e.bytes));
   if (found.length === 0) continue;
   const need = d.rate * LATENCY_S / d.sms;
   const names = demangle(found.map((k) => k.name));
-  const columns = ['kernel', 'registers', 'local memory', 'instructions', 'threads', 'shared', 'blocks', 'warps', 'in flight, KiB',
+  const columns = ['kernel', 'registers', 'local memory', 'instructions', 'threads', 'shared', 'blocks', 'warps', 'in flight at most, KiB',
     'of what is needed'];
   console.log(`## ${arch} (${d.board}: ${(need / 1024).toFixed(1)} KiB in flight a multiprocessor for its ${d.rate / 1e12} TB/s)\n`);
   console.log(`| ${columns.join(' | ')} |\n|${'---|'.repeat(columns.length)}`);
@@ -181,7 +182,7 @@ for (const arch of archs) {
       wrong.push(`${arch}: ${k.title} uses local memory: ${k.frame} bytes, ${k.spills} instructions`);
     const cells = [`\`${k.title}\``, k.registers, k.frame, k.instructions];
     if (k.launch) {
-      const blocks = resident(k, k.launch, d), flight = blocks * k.launch.threads * k.flight;
+      const blocks = resident(k, k.launch, d), flight = blocks * inFlight(k);
       if (blocks < 1) wrong.push(`${arch}: ${k.title} does not fit on a multiprocessor`);
       cells.push(k.launch.threads, k.launch.shared + k.fixed, blocks, blocks * k.launch.threads / 32, (flight / 1024).toFixed(1));
       cells.push(DECODE.test(k.title) ? `${Math.round(100 * flight / need)} %` : '–');
