@@ -51,6 +51,7 @@ int kn_cuda_open(const struct kn_config *cfg, struct kn_backend **out, struct sl
 	b->max_rows = cfg->max_rows;
 	b->fp8_weights = cfg->fp8_weights;
 	b->pad_rows = cfg->pad_rows;
+	b->drawn.kept = true; /* the next step's first kernel reads it */
 	b->list.host = program;
 	b->list.before = kn_cuda_send;
 	b->list.ctx = b;

@@ -29,10 +29,11 @@ struct kn_freqs {
 
 enum { KN_N_FREQS = 4 }; /* a model has at most two */
 
-/* Device memory that grows on demand. */
+/* Device memory that grows on demand. Its content is undefined when a step begins, unless kept. */
 struct kn_room {
 	void *at;
 	size_t bytes;
+	bool kept;
 };
 
 /* The same on the host, pinned where possible. */

@@ -44,7 +44,7 @@ const char *dev_fault(const struct dev *d);
 
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
-/* The same with any content, which the emulation makes wrong. */
+/* The same with any content, at first and again after each step's mark; the emulation makes it wrong. */
 int dev_alloc_scratch(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
 /* Memory of the whole device, in bytes. False: unknown. */

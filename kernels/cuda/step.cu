@@ -51,10 +51,11 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	room->at = NULL;
 	room->bytes = 0;
 	size_t grown = bytes + bytes / 2;
-	rc = dev_alloc_scratch(b->dev, grown, &room->at);
+	int (*alloc)(struct dev *, size_t, void **) = room->kept ? dev_alloc : dev_alloc_scratch;
+	rc = alloc(b->dev, grown, &room->at);
 	if (rc == SL_ENOMEM) { /* retry without room for growth */
 		grown = bytes;
-		rc = dev_alloc_scratch(b->dev, grown, &room->at);
+		rc = alloc(b->dev, grown, &room->at);
 	}
 	if (rc == 0)
 		room->bytes = grown;
@@ -345,7 +346,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (kn_cuda_await_pages(b, s) != 0)
 		return SL_EIO;
 	b->last_pos = 0;
-	b->converted.x = NULL; /* so that a step's commands depend on the step alone */
+	b->converted.x = b->flat.x = NULL; /* so that a step's commands depend on the step alone */
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
 		b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
 	for (int r = 0; s->row_sees != NULL && r < s->n_rows; r++)

@@ -3,12 +3,14 @@
  * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
+ *  - scratch memory is full of junk at first and again after each step: of a number that is none, or of another one;
  *  - the device is behind: a command runs when it is waited for (emu_queue.h), and pinned memory is read and
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
  *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
  *
- * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
- * fails: so a test can break the device of another process when it likes, once.
+ * Where the environment names a file in SLUICE_EMULATION_LAUNCHES, each launch adds a line to it
+ * (tests/bench/kernels.mjs). Where it names one in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes
+ * it and fails: so a test can break the device of another process when it likes, once.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
@@ -19,6 +21,7 @@
 #include "tests/emulation/emu_queue.h"
 
 #include <pthread.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -27,8 +30,10 @@ struct dev {
 	struct dev_base base;
 	struct emu_blocks *blocks;
 	struct emu_queue queue, aside;
-	bool asked;            /* whether the copies aside are done, since the last of them */
-	const char *fail_file; /* NULL: none */
+	bool asked;             /* whether the copies aside are done, since the last of them */
+	const char *fail_file;  /* NULL: none */
+	struct emu_piece *junk; /* memory of dev_alloc_scratch */
+	unsigned n_steps;       /* that have run */
 };
 
 /* What was captured: a copy, as a device has one. */
@@ -120,8 +125,24 @@ extern "C" __attribute__((visibility("default"))) int sluice_emulation_kernels(v
 	return n;
 }
 
+/* One line: where the kernel is in this shared object, threads, shared bytes, blocks. */
+static void note_launch(const struct kn_command *c)
+{
+	static const char *path = getenv("SLUICE_EMULATION_LAUNCHES");
+	Dl_info here;
+	if (path == NULL || dladdr((const void *)dev_describe, &here) == 0)
+		return;
+	FILE *f = fopen(path, "a");
+	if (f == NULL)
+		return;
+	fprintf(f, "%zx %u %u %u\n", (size_t)((const uint8_t *)c->kernel - (const uint8_t *)here.dli_fbase),
+		c->block[0] * c->block[1] * c->block[2], c->shared, c->grid[0] * c->grid[1] * c->grid[2]);
+	fclose(f);
+}
+
 static int launch(struct dev *d, const struct kn_command *c)
 {
+	note_launch(c);
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
 	note_kernel(c->kernel);
@@ -150,6 +171,10 @@ int emu_run_now(struct dev *d, const struct kn_command *c)
 		const struct emu_after *a = (const struct emu_after *)kn_args_of(c);
 		return emu_queue_run_to(d, a->other, a->to);
 	}
+	if (c->kind == KN_STEP_OVER) {
+		emu_junk_fill(d->junk, ++d->n_steps % 2 == 0);
+		return 0;
+	}
 	d->base.busy_ns += takes_ns(c);
 	if (c->kind == KN_CALL)
 		return launch(d, c);
@@ -172,7 +197,7 @@ int dev_run(struct dev *d, const struct kn_command *c)
 
 int dev_mark(struct dev *d, int mark)
 {
-	if (d->base.fault[0] != '\0')
+	if (d->base.fault[0] != '\0' || (mark < KN_STEPS_AHEAD && emu_queue_step_over(d, &d->queue) != 0))
 		return SL_EIO;
 	if (mark >= KN_STEPS_AHEAD)
 		note_order((char)('0' + mark - KN_STEPS_AHEAD));
@@ -267,14 +292,15 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	return 0;
 }
 
-/* Junk is a number, unlike NaN: a result that reads it does not look like that of a NaN. */
 int dev_alloc_scratch(struct dev *d, size_t bytes, void **out)
 {
-	enum { JUNK = 0x41 };
-	int rc = dev_alloc(d, bytes, out);
-	if (rc == 0)
-		memset(*out, JUNK, bytes);
-	return rc;
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	void *p = emu_junk_alloc(&d->junk, bytes);
+	if (p == NULL)
+		return SL_ENOMEM;
+	*out = p;
+	return 0;
 }
 
 bool dev_memory(struct dev *, uint64_t *free_bytes, uint64_t *total) { return emu_memory_tell(free_bytes, total); }

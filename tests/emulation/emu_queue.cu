@@ -51,6 +51,8 @@ int emu_queue_after(struct dev *d, struct emu_queue *q, struct emu_queue *other)
 	return put(d, q, KN_AFTER, emu_after{other, other->n_before + other->list.n});
 }
 
+int emu_queue_step_over(struct dev *d, struct emu_queue *q) { return put(d, q, KN_STEP_OVER, emu_after{NULL, 0}); }
+
 void emu_queue_mark(struct emu_queue *q, int mark) { q->marks[mark] = q->n_before + q->list.n; }
 
 bool emu_queue_reached(const struct emu_queue *q, int mark) { return q->marks[mark] <= q->n_before + q->first; }
