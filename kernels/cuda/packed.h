@@ -148,7 +148,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 	const uint32_t off = one + (uint32_t)form::off * 0x10001u;
 	if (form::main == 16) {
 		const struct kn_u4 &p = piece[2 * slab + half];
-		for (int i = 0; i < 4; i++)
+		UNROLL_FOR(int i = 0; i < 4; i++)
 			q[i] = kn_word(p, i);
 		return;
 	}
@@ -260,11 +260,11 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 		break;
 	case KN_SC: scale[0] = h.d * kn_byte_float(h.first, slab, form::scale_off); break;
 	case KN_SC16:
-		for (int i = 0; i < 2; i++)
+		UNROLL_FOR(int i = 0; i < 2; i++)
 			scale[i] = h.d * kn_byte_float(h.first, 2 * slab + i, form::scale_off);
 		break;
 	case KN_SC16_MN:
-		for (int i = 0; i < 2; i++) {
+		UNROLL_FOR(int i = 0; i < 2; i++) {
 			uint32_t both = kn_word(h.first, slab / 2) >> (slab % 2 * 16 + i * 8);
 			scale[i] = h.d * (kn_bits_float(0x4B000000u | (both & 15)) - 8388608.0f);
 			min[i] = h.m * (kn_bits_float(0x4B000000u | (both >> 4 & 15)) - 8388608.0f);
