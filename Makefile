@@ -52,18 +52,21 @@ export CCACHE_DEPEND ?= 1
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
-# One by default: later devices take its PTX. `make cuda-all` has machine code for each.
-CUDA_ARCHS ?= 80
-CUDA_ALL := 80 86 89 90 90a 100 120
-# Machine code for each, and PTX of the last that later devices can take (90a's can't be).
-cuda_ptx = $(lastword $(filter-out %a,$(CUDA_ARCHS)))
+# Machine code for each generation: the driver would compile PTX at the first launch, for half a minute. 80's code runs on 86
+# and 89. `make cuda-all` has code of their own for these and for the boards (87, 110), which take no other device's.
+# (`make test` compiles one architecture where there is no device.)
+CUDA_ARCHS ?= 80 90 100 120
+CUDA_ALL := 80 86 87 89 90 100 110 120
+# And PTX of the oldest, for every device without code, later ones included.
+cuda_ptx = $(firstword $(filter-out %a,$(CUDA_ARCHS)))
 cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	$(if $(cuda_ptx),-gencode arch=compute_$(cuda_ptx)$(comma)code=compute_$(cuda_ptx))
 # No contraction: the same expression has the same bits in every kernel.
 # One file has most of the work: its parts are compiled side by side.
 # (`make test` compiles quickly instead where there is no device.)
 CUDA_OPT ?= -O3 --split-compile $(JOBS) -Xptxas --split-compile=$(JOBS)
-NVCCFLAGS := -std=c++17 $(CUDA_OPT) --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+# -lineinfo: profilers name the source's lines; it changes no code.
+NVCCFLAGS := -std=c++17 $(CUDA_OPT) -lineinfo --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.o)
@@ -74,6 +77,12 @@ CXX := $(if $(filter default,$(origin CXX)),$(if $(findstring clang,$(CC)),clang
 EMU_SRC := $(filter-out %_cuda.cu,$(CUDA_SRC)) $(wildcard tests/emulation/*.cu)
 EMU_OBJ := $(patsubst %.cu,$(B)/emulation/%.o,$(notdir $(EMU_SRC)))
 EMU_SO := $(B)/libsluice-cuda-emulated.so
+# The same with kernels that report every access (tests/emulation/emu_watch.h); not beside a sanitizer of the compiler's own.
+WATCHED_SRC := $(filter kernels/%,$(EMU_SRC)) tests/emulation/emu_probe.cu
+WATCHED_OBJ := $(patsubst %.cu,$(B)/emulation/watched/%.o,$(notdir $(WATCHED_SRC)))
+WATCHED_ALL := $(WATCHED_OBJ) $(filter-out $(addprefix %/,$(notdir $(WATCHED_OBJ))),$(EMU_OBJ))
+WATCH_FLAGS := -fsanitize=thread
+WATCHED_SO := $(if $(SAN),,$(B)/libsluice-cuda-watched.so)
 EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ '-DKN_EMULATED="tests/emulation/emu.h"' $(if $(findstring thread,$(SAN)),-DKN_EMU_THREADS) $(OPT) -g1 -fPIC \
 	-fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics -fno-math-errno -ffp-contract=off \
 	-fno-strict-aliasing -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas $(SANFLAGS) -pthread
@@ -102,7 +111,7 @@ ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
-.PHONY: cuda-all gpu-test gpu-kit build run check test perf soak lint format unit tests helpers e2e clean install uninstall deb help needs force
+.PHONY: cuda-all gpu-test gpu-kit kernel-table build run check test perf soak lint format unit tests helpers e2e clean install uninstall deb help needs force
 .SECONDARY:
 .DELETE_ON_ERROR:
 # No built-in rule may guess how a program is made.
@@ -125,7 +134,9 @@ help:
 	  'make build            build/sluice, build/sluice-bench, and build/libsluice-cuda.so where there is a CUDA toolkit' \
 	  'make cuda-all         build/libsluice-cuda.so for every architecture' \
 	  'make gpu-test         the tests of the CUDA kernels on a device; exit status 77 without one' \
-	  'make gpu-kit          build/gpu: what gpu-test and tests/bench/gpu.sh need on a machine that has only a driver' \
+	  'make gpu-kit          build/sluice-gpu-kit.tar: all tests and measurements of a device, in one table, for a machine' \
+	  '                      that has only a driver' \
+	  'make kernel-table     registers, shared memory, spills, warps and bytes in flight of every kernel' \
 	  'make unit             unit tests, kernel tests, simulations' \
 	  'make e2e              end-to-end tests: real server, clients, browser' \
 	  'make perf             what measures speed, on a quiet machine: figures and whether they are as required' \
@@ -195,28 +206,39 @@ $(CUDA_OBJ): $(B)/%.o: %.cu $(B)/cuda.flags
 
 $(B)/libsluice-cuda.so: $(CUDA_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL -o $@.new $^ && mv $@.new $@
+	$(Q)$(NVCC) -shared -cudart static -Xcompiler -static-libstdc++,-static-libgcc -Xlinker --exclude-libs,ALL -o $@.new $^
+	$(Q)! readelf -d $@.new | grep NEEDED | grep -Ev '\[(lib(c|m|dl|rt|pthread)|ld-linux[-a-z0-9_]*)\.so\.[0-9]+\]' || { \
+	  echo "$@: needs more than the C library, which is all that a machine with a driver has"; exit 1; }
+	$(Q)mv $@.new $@
 
 cuda-all:
 	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
 	$(Q)$(MAKE) $(B)/libsluice-cuda.so CUDA_ARCHS='$(CUDA_ALL)'
 
-# The tests that make sense on a device.
+# The tests that make sense on a device, and what runs them and the measurements: a static program (tests/gpu/kit).
 GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_encoder_ops.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
 	%/test_graphs.c %/test_sample.c %/test_library.c %/core/test_families.c %/core/test_encoders.c %/core/test_golden.c \
 	%/core/test_invariance.c %/core/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
+KIT := $(B)/tests/gpu/kit
 
-gpu-test: $(CUDA_SO) $(GPU_TESTS)
-	tests/gpu/run.sh $(B)
+$(KIT): $(wildcard tests/gpu/kit/*.[ch]) $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=gnu11 -D_GNU_SOURCE -O2 -g $(WARN) -I. -static -o $@ $(filter %.c,$^)
 
-# Stripped, with the libraries that a bare machine lacks: `tests/gpu/run.sh build/gpu`, `tests/bench/gpu.sh build/gpu`.
-GPU_KIT := $(B)/sluice $(B)/sluice-bench $(CUDA_SO) $(GPU_TESTS)
-gpu-kit: $(GPU_KIT)
-	$(Q)rm -rf $(B)/gpu && mkdir -p $(B)/gpu/lib
-	$(Q)for f in $(GPU_KIT:$(B)/%=%); do mkdir -p $(B)/gpu/$$(dirname $$f) && strip -o $(B)/gpu/$$f $(B)/$$f || exit 1; done
-	$(Q)ldd $(filter-out %.so,$(GPU_KIT)) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | sort -u | \
-	  grep -Ev '/(libc|libm|libdl|libpthread|librt|ld-linux.*)\.so' | xargs -r cp -Lt $(B)/gpu/lib
-	$(Q)du -sh $(B)/gpu
+gpu-test: $(CUDA_SO) $(GPU_TESTS) $(KIT)
+	$(KIT) --tests $(B)
+
+# An archive that needs nothing of a machine but a driver and the C library: unpack it and run sluice-gpu-kit/kit. Stripped,
+# with the libraries that its programs need and the models that tests read.
+GPU_KIT := $(B)/sluice-bench $(CUDA_SO) $(GPU_TESTS)
+gpu-kit: $(GPU_KIT) $(KIT)
+	$(Q)tests/gpu/pack.sh $(B) $(GPU_KIT:$(B)/%=%)
+
+# What every kernel needs of a device, as a committed result; fails if one spills or an architecture is missing.
+kernel-table: $(CUDA_SO) $(EMU_SO) $(filter $(B)/tests/kernels/%,$(GPU_TESTS))
+	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
+	node tests/bench/kernels.mjs $(B) >tests/bench/results/kernels-$$(cat VERSION).md
 
 $(B)/emulation/flags: force | needs
 	@mkdir -p $(@D)
@@ -229,24 +251,36 @@ $(B)/emulation/$(basename $(notdir $(1))).o: $(1) $(B)/emulation/flags
 endef
 $(foreach s,$(EMU_SRC),$(eval $(call emulated,$(s))))
 
+define watched
+$(B)/emulation/watched/$(basename $(notdir $(1))).o: $(1) $(B)/emulation/flags
+	@mkdir -p $$(@D)
+	$$(call say,C++,$$< (watched))
+	$$(Q)$$(CCACHE) $$(CXX) $$(EMU_FLAGS) $(WATCH_FLAGS) -I. -MMD -MP -c -o $$@ $$<
+endef
+$(foreach s,$(WATCHED_SRC),$(eval $(call watched,$(s))))
+
+$(WATCHED_SO): $(WATCHED_ALL)
+	$(Q)$(CXX) -shared -Wl,-z,defs -o $@ $^ -lm -pthread $(LDFLAGS)
+
 $(EMU_SO): $(EMU_OBJ)
 	$(Q)$(CXX) -shared -o $@ $^ -lm -pthread $(SANFLAGS) $(LDFLAGS)
 
 # A mutant: one source or header changed by a sed script (which names it on its second line), which must change it. The
 # changed one lies in a tree that is looked at first; what is compiled of it is itself or, of a header, the sources that
-# include it.
-MUTANTS := $(patsubst %.sed,$(B)/%.so,$(wildcard tests/kernels/mutants/*.sed))
+# include it. Those named watched_… are of kernels that report every access.
+MUTANTS := $(patsubst %.sed,$(B)/%.so,$(filter-out $(if $(SAN),tests/kernels/mutants/watched_%),$(wildcard tests/kernels/mutants/*.sed)))
 $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
-	@mkdir -p $(@D) $(B)/$*/kernels/cuda
-	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; sed -f $< $$src >$$to; \
+	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; mkdir -p $$(dirname $$to); sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
 	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | xargs -n1 sed -n '1s/^[^:]*: *\([^ ]*\).*/\1/p') ;; esac; \
-	  others='$(EMU_OBJ)'; made=; for f in $$of; do \
+	  others='$(EMU_OBJ)'; flags=; case $* in */watched_*) others='$(WATCHED_ALL)'; flags='$(WATCH_FLAGS)' ;; esac; \
+	  made=; for f in $$of; do \
 	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
-	    $(CCACHE) $(CXX) $(EMU_FLAGS) -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
+	    $(CCACHE) $(CXX) $(EMU_FLAGS) $$flags -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
 	    others=$$(printf '%s\n' $$others | grep -v "/$$o\.o$$"); \
 	  done; \
 	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
+$(filter $(B)/tests/kernels/mutants/watched_%,$(MUTANTS)): $(WATCHED_ALL)
 
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www gateway/www/vendor $(WWW_SRC)
@@ -293,11 +327,11 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 # What is opened at run time.
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
-$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO)
+$(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(WATCHED_SO)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
 tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS)
-helpers: $(HELPER_BIN)
+helpers: $(HELPER_BIN) $(KIT)
 
 clean:
 	rm -rf build

@@ -206,7 +206,11 @@ struct kn_stats {
 	uint64_t steps;
 	uint64_t graph_hits, graph_misses; /* steps that ran as a graph; steps that could have */
 	uint64_t graph_captures, graph_refusals;
-	uint64_t graphs;    /* existing now */
+	uint64_t graph_compares; /* of a step's commands with those of a graph */
+	uint64_t graphs;         /* existing now */
+	/* Kernels, those in graphs included; copies of inputs and results between host and device; allocations there.
+	 */
+	uint64_t launches, transfers, allocations;
 	uint64_t device_ns; /* device time, from the start of a step's first work to its end; 0: unknown */
 	char pci[16];       /* the device's bus address, "0000:1b:00.0"; "": none */
 };
@@ -225,6 +229,9 @@ struct kn_ops {
 
 	int (*open)(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err);
 	void (*close)(struct kn_backend *b);
+	/* NULL: nothing to do. Loading is over: from now on no step is held up by measurements (loose_products).
+	 * Before, the caller runs steps of each kind once. */
+	void (*serve)(struct kn_backend *b);
 	/* One line describing the device, for the log. Borrowed from b. */
 	const char *(*describe)(struct kn_backend *b);
 
@@ -333,10 +340,10 @@ struct kn_ops {
 	 * to wait for. */
 	int (*settle)(struct kn_backend *b);
 	/* Pages swapped to host memory, byte for byte: keys of every layer, then values. All NULL if all memory is
-	 * the host's. host_alloc: aligned to 16 bytes, pinned; SL_ENOMEM. page_out and page_in, outside of steps,
-	 * take effect in the order of issue; steps whose tables have none of their pages run in parallel. After
-	 * settle the host sees what page_out wrote. pages_there: whether all copies so far are done; NULL: always,
-	 * before the next step. */
+	 * the host's. host_alloc: aligned to 16 bytes, pinned; SL_ENOMEM; any thread, also while steps run. page_out
+	 * and page_in, outside of steps, take effect in the order of issue; steps whose tables have none of their pages
+	 * run in parallel. After settle the host sees what page_out wrote. pages_there: whether all copies so far are
+	 * done; NULL: always, before the next step. */
 	int (*host_alloc)(struct kn_backend *b, size_t bytes, void **out);
 	void (*host_free)(struct kn_backend *b, void *p);
 	int (*page_out)(struct kn_backend *b, const struct kn_kv *kv, int page, void *host);

@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 
 /* Incremented when the meaning of this file or kernels.h changes; changes of size are detected anyway. */
-enum { KN_PLUGIN_ABI = 9 };
+enum { KN_PLUGIN_ABI = 10 };
 
 struct kn_plugin_host {
 	int abi;
@@ -32,13 +32,14 @@ typedef const struct kn_ops *kn_plugin_entry(const struct kn_plugin_host *host, 
 
 /* Opens the shared object at path. NULL: failed, with the reason in *err. Any thread. */
 const struct kn_ops *kn_plugin_open(const char *path, struct sl_err *err);
-/* Opens the shared object of that name, if any, without initializing it: kn_plugin_select does that later, when the
- * file may be unreachable. */
-void kn_plugin_load(const char *name);
+/* Looks for the shared object of that name while its file can be reached and, if wanted, opens it without initializing
+ * it: kn_plugin_select does that later, when the file may be unreachable. Asks no driver. */
+void kn_plugin_load(const char *name, bool wanted);
 /* The plugin "cuda" or "cuda-emulated": libsluice-NAME.so beside the executable or in ../lib/sluice. Searched once;
  * the result is kept. *is_plugin: whether name is one of these. */
 const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err);
-/* One line for the log: the CUDA backend found, or why there is none. */
+/* One line for the log: whether there is a CUDA backend, and once it was selected, whether it has a device. Asks no
+ * driver. */
 const char *kn_plugin_line(void);
 
 #endif

@@ -49,7 +49,7 @@ static const char usage[] =
     "          fair-share, fair-tiers, prediction, planning (default: all)\n"
     "speculation  drafts from the text and from a small model: steps and time saved or lost\n"
     "ops       every operation for many shapes and weight types: correctness, share of its roofline\n"
-    "gpu       a device's kernels and steps, one line each, for the table of tests/bench/gpu.sh. ops and model with\n"
+    "gpu       a device's kernels and steps, one line each, for the table of tests/gpu/kit. ops and model with\n"
     "          a device as --backend do the same. A model may be random:SHAPE:TYPE (shapes and types of sluice\n"
     "          model random, and int4): its weights are generated on the device, without a file\n"
     "serve     a server under load: time to first token, time between tokens, throughput, goodput\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice bench gpu PART`: times of a device's kernels, for tests/bench/gpu.sh, which compares them with the device's
+ * `sluice bench gpu PART`: times of a device's kernels, for tests/gpu/kit, which compares them with the device's
  * ceilings. Each figure is a line `NAME SECONDS BYTES OPERATIONS`; bytes and operations (a multiply-add counts as
  * two) are the minimum that the work requires.
  *
@@ -373,6 +373,110 @@ static int bench_attention(struct gpu_bench *x)
 	return rc;
 }
 
+/* ---- operations on rows ---- */
+
+struct rows {
+	int n, width, wide;
+	float *x, *y, *gate, *gain;
+};
+
+static int norm_op(struct gpu_bench *x, void *ctx, int i)
+{
+	struct rows *r = ctx;
+	(void)i;
+	return x->ops->rmsnorm(x->b, r->x, r->gain, 1e-5f, r->n, r->width, r->y);
+}
+
+static int add_norm_op(struct gpu_bench *x, void *ctx, int i)
+{
+	struct rows *r = ctx;
+	(void)i;
+	return x->ops->add_rmsnorm(x->b, r->x, r->gate, r->gain, 1e-5f, r->n, r->width, r->y);
+}
+
+static int gate_op(struct gpu_bench *x, void *ctx, int i)
+{
+	struct rows *r = ctx;
+	(void)i;
+	return x->ops->gate_mul(x->b, r->gate, r->n, r->wide, false, r->y);
+}
+
+static int bench_rows(struct gpu_bench *x)
+{
+	struct rows r = {.n = x->tiny ? 4 : 512, .width = x->tiny ? 64 : 4096, .wide = x->tiny ? 128 : 14336};
+	struct kn_step s = {.n_rows = r.n};
+	const size_t n = (size_t)r.n, width = (size_t)r.width, wide = (size_t)r.wide;
+	const struct {
+		const char *name;
+		int (*op)(struct gpu_bench *x, void *ctx, int i);
+		size_t floats; /* read and written */
+	} ops[] = {{"rows_norm", norm_op, 2 * n * width},
+		   {"rows_add_norm", add_norm_op, 4 * n * width},
+		   {"rows_gate", gate_op, 3 * n * wide}};
+	int rc = 0;
+	r.x = random_room(x, n * width);
+	r.gain = random_room(x, width);
+	r.gate = random_room(x, 2 * n * wide);
+	r.y = room(x, n * wide);
+	if (r.x == NULL || r.gain == NULL || r.gate == NULL || r.y == NULL)
+		rc = bench_complain(1, "out of memory");
+	for (size_t i = 0; i < sizeof ops / sizeof *ops && rc == 0; i++) {
+		double seconds = op_s(x, &(struct timed){&s, ops[i].op, &r}, x->tiny ? 1 : MANY);
+		if (seconds > 0)
+			bench_gpu_tell(ops[i].name, seconds, (double)(ops[i].floats * sizeof(float)), 0);
+		rc = seconds > 0 ? 0 : 1;
+	}
+	drop(x, r.x);
+	drop(x, r.gain);
+	drop(x, r.gate);
+	drop(x, r.y);
+	return rc;
+}
+
+/* ---- start ---- */
+
+/* A matrix from the host's pageable memory, as a model file's: its load, and the first product, which waits for it. */
+static int load_and_multiply(struct gpu_bench *x, int n)
+{
+	struct kn_step s = {.n_rows = 1};
+	struct products p = {.n = 0, .n_rows = 1, .x = random_room(x, (size_t)n), .y = room(x, (size_t)n)};
+	size_t bytes = (size_t)n * kn_row_bytes(KN_BF16, (size_t)n);
+	uint16_t *host = sl_alloc(bytes);
+	struct sl_err err = {0};
+	if (host == NULL || p.x == NULL || p.y == NULL) {
+		sl_free(host);
+		drop_products(x, &p);
+		return bench_complain(1, "out of memory");
+	}
+	for (size_t i = 0; i < bytes / sizeof *host; i++)
+		host[i] = (uint16_t)(0x3C00 + i * 2654435761u % 512); /* small numbers */
+	uint64_t begin = clock_now_ns();
+	int rc = x->ops->weight_load(x->b, host, KN_BF16, n, n, &p.w[0], &err);
+	p.n = rc == 0;
+	if (rc == 0 && x->ops->settle != NULL)
+		rc = x->ops->settle(x->b);
+	uint64_t loaded = clock_now_ns();
+	if (rc == 0)
+		rc = x->ops->step_begin(x->b, &s);
+	if (rc == 0)
+		rc = product_op(x, &p, 0);
+	int end = x->ops->step_end(x->b);
+	uint64_t done = clock_now_ns();
+	if (rc == 0 && end == 0) {
+		bench_gpu_tell("upload", (double)(loaded - begin) / 1e9, (double)bytes, 0);
+		bench_gpu_tell("first", (double)(done - loaded) / 1e9, 0, 0);
+	}
+	drop_products(x, &p);
+	sl_free(host);
+	return rc == 0 && end == 0 ? 0 : bench_complain(1, "%s", err.text[0] ? err.text : x->ops->describe(x->b));
+}
+
+static int bench_start(struct gpu_bench *x)
+{
+	bench_gpu_tell("open", x->open_s, 0, 0);
+	return load_and_multiply(x, x->tiny ? 64 : 16384);
+}
+
 /* ---- sampling ---- */
 
 static int bench_sample(struct gpu_bench *x)
@@ -418,15 +522,17 @@ static const struct {
 	const char *name;
 	int (*run)(struct gpu_bench *x);
 	bool fp8;
-} parts[] = {{"copy", bench_copy, false},          {"matrix", bench_matrix, false},
-	     {"matrix-fp8", bench_matrix, true},   {"products", bench_matvec, false},
-	     {"products-fp8", bench_matvec, true}, {"attention", bench_attention, false},
-	     {"sample", bench_sample, false}};
+} parts[] = {
+    {"copy", bench_copy, false},       {"matrix", bench_matrix, false},      {"matrix-fp8", bench_matrix, true},
+    {"products", bench_matvec, false}, {"products-fp8", bench_matvec, true}, {"attention", bench_attention, false},
+    {"sample", bench_sample, false},   {"rows", bench_rows, false},          {"start", bench_start, false}};
 
 static int run_part(struct gpu_bench *x, size_t i)
 {
 	x->fp8 = parts[i].fp8;
+	uint64_t begin = clock_now_ns();
 	int rc = bench_gpu_open(x, x->tiny ? 256 : 8192, 131072, x->fp8);
+	x->open_s = (double)(clock_now_ns() - begin) / 1e9;
 	if (rc == 0)
 		rc = parts[i].run(x);
 	if (x->b != NULL)
@@ -463,7 +569,7 @@ int bench_gpu(int argc, char **argv)
 			return run_part(&x, i);
 	return bench_complain(CMD_EXIT_USAGE,
 			      "gpu needs a PART: copy, matrix, matrix-fp8, products, products-fp8, attention, "
-			      "sample, model");
+			      "sample, rows, start, model");
 }
 
 bool bench_gpu_asked(int argc, char **argv)

@@ -12,6 +12,7 @@ struct gpu_bench {
 	const char *backend;
 	bool tiny, fp8, loose;
 	uint64_t random;
+	double open_s; /* what opening the backend took */
 	const struct kn_ops *ops;
 	struct kn_backend *b; /* NULL: not open */
 };

@@ -30,6 +30,9 @@ struct rig {
 	struct kn_draw draws[MOST_SEQS];
 	struct kn_drawn drawn[MOST_SEQS];
 	bool taken[MOST_SEQS];
+	uint64_t hits, n_hits; /* steps that ran as a graph: of the last one, of all measured decodes */
+	int n_measured;
+	double first_s;                                              /* the first step; 0: none yet */
 	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* kv_bytes, attn_ops: per position */
 };
 
@@ -113,6 +116,8 @@ static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
 	int rc = model_forward_draw(r->m, &s, kv_pool_layout(r->pool), r->want, n_want, NULL, &d);
 	double took = (double)(clock_now_ns() - begin) / 1e9;
 	r->x->ops->stats(r->x->b, &after);
+	r->hits = after.graph_hits - before.graph_hits;
+	r->first_s = r->first_s > 0 ? r->first_s : took;
 	if (device_ns != NULL)
 		*device_ns = after.device_ns - before.device_ns;
 	return rc == 0 ? took : 0;
@@ -136,6 +141,8 @@ static double decode_s(struct rig *r, int batch, int context, int n_steps, doubl
 			return 0;
 		if (k < warm)
 			continue;
+		r->n_hits += r->hits;
+		r->n_measured++;
 		took[n] = seconds;
 		rest[n++] = device_ns > 0 ? seconds - (double)device_ns / 1e9 : 0;
 	}
@@ -197,6 +204,15 @@ static void tell(const char *what, const char *kind, int n, double seconds, doub
 		bench_gpu_tell(name, seconds, bytes, operations);
 }
 
+/* How many of the measured decodes ran as a graph, as `bytes` of `operations`; and what the very first step took. */
+static void tell_start(struct rig *r, const char *kind)
+{
+	char name[96];
+	snprintf(name, sizeof name, "hits_%.32s", kind);
+	bench_gpu_tell(name, 0, (double)r->n_hits, (double)r->n_measured);
+	tell("first", kind, 0, r->first_s, 0, 0);
+}
+
 static int decodes(struct rig *r, const char *kind, int context, int n_steps)
 {
 	static const int batches[] = {1, 8, 64, 256};
@@ -206,9 +222,9 @@ static int decodes(struct rig *r, const char *kind, int context, int n_steps)
 			return bench_complain(1, "%s", r->x->ops->describe(r->x->b));
 		tell("decode", kind, batches[i], seconds, r->weight_bytes + n * context * r->kv_bytes,
 		     n * (r->step_ops + context * r->attn_ops));
-		if (batches[i] == 1)
-			tell("gap", kind, 0, gap, 0, 0);
+		tell("gap", kind, batches[i], gap, 0, 0);
 	}
+	tell_start(r, kind);
 	return 0;
 }
 

@@ -162,7 +162,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.on_demand.max_wait", CONF_DURATION, ROOT(engine.on_demand_wait_ms), "45s", 0, HOUR),
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096),
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536),
-    ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "128", 1, 8192),
+    ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "0", 0, 8192),
     ROW("engine.itl_target", CONF_DURATION, ROOT(engine.itl_target_ms), "50ms", 0, 60 * 1000),
     ROW("engine.prefix_cache", CONF_BOOL, ROOT(engine.prefix_cache), "true", 0, 0),
     ROW("engine.share_prefixes", CONF_BOOL, ROOT(engine.share_prefixes), "false", 0, 0),
@@ -552,8 +552,8 @@ void sluice_load_backends(const struct sluice_config *cfg)
 {
 	if (cfg->echo.enabled)
 		return;
-	kn_plugin_load("cuda"); /* for auto; the start logs whether it is available */
-	kn_plugin_load(backends[cfg->engine.backend]);
+	kn_plugin_load("cuda", false); /* the start logs whether there is one */
+	kn_plugin_load(backends[cfg->engine.backend], true);
 }
 
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out)

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/driver_call.h"
 #include "engine/core/grammar_cache.h"
 #include "engine/core/memory_watch.h"
 #include "engine/step/internal.h"
@@ -27,6 +28,10 @@
 #include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
 #include "kernels/plugin.h"
+
+/* Tokens of a step where none are configured. A device reads all weights for a step, 16 GB of them for an 8B model,
+ * however few tokens it has: 2048 take it some 100 ms, a processor's 128 several times as long. */
+enum { STEP_TOKENS = 128, DEVICE_STEP_TOKENS = 2048 };
 
 /* ---- requests ---- */
 
@@ -176,7 +181,7 @@ static int check_config(const struct eng_config *cfg, struct sl_err *err)
 		return sl_errf(err, SL_EINVAL, "an engine runs 1 to %d models, not %d", PROTO_MAX_MODELS,
 			       cfg->n_models);
 	if (cfg->n_text_workers < 1 || cfg->page_tokens < 1 || cfg->max_sequences < 1 || cfg->max_waiting < 1 ||
-	    cfg->step_tokens < 1)
+	    cfg->step_tokens < 0)
 		return sl_errf(err, SL_EINVAL, "every size of the engine must be at least 1");
 	for (int i = 0; i < cfg->n_models; i++) {
 		size_t n = strlen(cfg->models[i].name);
@@ -228,7 +233,7 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		set_kv_type(m, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
 		m->path = sl_strdup(cfg->models[i].path);
-		m->step_tokens = cfg->step_tokens;
+		m->step_tokens = e->cfg.step_tokens;
 		const char *pooling = cfg->models[i].pooling;
 		m->pooling = pooling != NULL ? sl_strdup(pooling) : NULL;
 		m->shortens = on_or_off(cfg->models[i].matryoshka);
@@ -272,9 +277,9 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	int rc = check_config(cfg, err);
 	if (rc != 0)
 		return rc;
-	const struct kn_ops *ops = kn_select(cfg->backend, err);
-	if (ops == NULL)
-		return SL_EINVAL;
+	const struct kn_ops *ops = driver_select(cfg->backend, err);
+	if (ops == NULL) /* the next start may find a silent driver well */
+		return err->code == SL_ETIMEOUT ? SL_ETIMEOUT : SL_EINVAL;
 	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
 	struct engine *e = sl_zalloc(sizeof *e);
 	rc = e != NULL ? idmap_init(&e->index) : SL_ENOMEM;
@@ -288,6 +293,9 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->cfg.models = NULL;
 	e->cfg.kv_type = NULL;
 	e->cfg.weight_cache = NULL;
+	e->step_tokens_auto = cfg->step_tokens == 0;
+	if (e->step_tokens_auto)
+		e->cfg.step_tokens = ops->ahead ? DEVICE_STEP_TOKENS : STEP_TOKENS;
 	e->on_event = on_event;
 	e->on_event_ctx = ctx;
 	e->ops = ops;

@@ -9,8 +9,8 @@
  * pools share the memory and rebalance at run time (engine/step/kv_rebalance.h). A draft model has a second, smaller
  * pool for drafts, which run only while few sequences do.
  *
- * Each model first runs a few rows through a few layers to time one token, so that the first prediction is usable.
- * Real steps refine the figure.
+ * On a device each model first runs a step of every kind (rehearsal.h). Then it runs a few rows through a few layers to
+ * time one token, so that the first prediction is usable. Real steps refine the figure.
  */
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,9 +23,11 @@
 #include "engine/core/device_watch.h"
 #include "engine/core/kv_budget.h"
 #include "engine/core/memory_watch.h"
+#include "engine/core/rehearsal.h"
 #include "engine/model/residence.h"
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
+#include "engine/step/step.h"
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
@@ -34,6 +36,7 @@ _Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has roo
 
 enum {
 	WARM_ROWS = 16,
+	DEVICE_WARM_ROWS = 256, /* 16 take a device as long as one */
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
 	FIXED_PART = 8,         /* of weights on demand at most this part (1/8) may be in no file */
 	CONVERTED_PERCENT = 80, /* of loading a model whose weights are converted */
@@ -44,6 +47,8 @@ enum {
 	SWAP_PART = 8,   /* swapped pages take at most this fraction (1/8) of host memory */
 	MAX_TEXT = 8192, /* tokens of a text that an encoder computes in one step, unless engine.step_tokens is more */
 };
+
+static const uint64_t LARGE_PARAMS = 16000000000;
 
 /* Gives m a load error if it has none yet. Returns rc. */
 static int load_failed(struct eng_model *m, int rc)
@@ -220,8 +225,10 @@ static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, f
 static int warm_up(struct eng_model *m)
 {
 	int page_tokens = m->e->cfg.page_tokens;
-	int32_t tokens[WARM_ROWS] = {0}, pos[WARM_ROWS], seq[WARM_ROWS] = {0}, pages[WARM_ROWS];
-	int rows = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
+	int32_t tokens[DEVICE_WARM_ROWS] = {0}, pos[DEVICE_WARM_ROWS], seq[DEVICE_WARM_ROWS] = {0};
+	int32_t pages[DEVICE_WARM_ROWS];
+	int few = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
+	int rows = m->ops->ahead ? DEVICE_WARM_ROWS : few;
 	int max_rows = m->step_tokens + m->e->cfg.max_sequences;
 	rows = rows < max_rows ? rows : max_rows;
 	rows = rows < (int)m->n_ctx ? rows : (int)m->n_ctx;
@@ -236,6 +243,11 @@ static int warm_up(struct eng_model *m)
 	}
 	for (int i = 0; i < rows; i++)
 		pos[i] = i;
+	if (rc != 0 && got > 0) { /* other models have the rest */
+		n_pages = got;
+		rows = got * page_tokens;
+		rc = 0;
+	}
 	struct kn_step step = {.row_token = tokens,
 			       .row_pos = pos,
 			       .row_seq = seq,
@@ -268,8 +280,8 @@ static int make_swap(struct eng_model *m)
 	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
 	if (rc == 0)
 		log_info("model %s: swap of %u pages (%llu MiB) in host memory; copying a page takes %.1f us", m->name,
-			 kv_swap_n_slots(m->swap),
-			 (unsigned long long)kv_swap_n_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
+			 kv_swap_most_slots(m->swap),
+			 (unsigned long long)kv_swap_most_slots(m->swap) * kv_swap_page_bytes(m->swap) >> 20,
 			 kv_swap_ns(m->swap, 1) / 1e3);
 	else if (rc != SL_EIO)
 		log_warn("model %s: no swap: pre-empted sequences are computed again (%s)", m->name, err.text);
@@ -327,6 +339,7 @@ static int load_weights(struct eng_model *m, int max_rows)
 	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL,
 				.rearranging = &rearranging,
 				.pooling = m->pooling,
+				.max_want = e->cfg.max_sequences + STEP_EXTRA_ROWS,
 				.cache = e->weight_cache.folder != NULL ? &e->weight_cache : NULL};
 	return model_load_as(m->path, &how, m->ops, m->backend, max_rows, e->cfg.max_model_bytes, &m->model,
 			     &m->load_err);
@@ -434,10 +447,13 @@ static int check_kv_type(struct eng_model *m)
 		       ops->name, kn_kv_type_name(m->kv_type), kn_kv_types_of(ops, can, sizeof can));
 }
 
-/* An encoder computes a text in one step. */
+/* An encoder computes a text in one step. A large model's steps are shorter, so that each stays below a second. */
 static int step_tokens_of(const struct eng_model *m)
 {
-	int n = m->e->cfg.step_tokens, ctx = m->info.arch.n_ctx < MAX_TEXT ? m->info.arch.n_ctx : MAX_TEXT;
+	int n = m->e->cfg.step_tokens;
+	if (m->e->step_tokens_auto && m->e->ops->ahead && m->info.n_params > LARGE_PARAMS)
+		n /= 2;
+	int ctx = m->info.arch.n_ctx < MAX_TEXT ? m->info.arch.n_ctx : MAX_TEXT;
 	return m->info.arch.encoder && ctx > n ? ctx : n;
 }
 
@@ -498,6 +514,8 @@ static bool begin(struct eng_model *m)
 static void finish(struct eng_model *m, bool begun)
 {
 	int rc = begun ? make_pool(m) : SL_EIO;
+	if (rc == 0 && (rc = rehearse(m)) != 0)
+		sl_errf(&m->load_err, rc, "%s: the first steps failed: %s", m->path, sl_code_name(rc));
 	if (rc == 0)
 		rc = warm_up(m);
 	if (rc == 0)
@@ -517,6 +535,20 @@ static void finish(struct eng_model *m, bool begun)
 		model_unload(m);
 	}
 	mailbox_send(&m->e->box, &m->mail.mail);
+}
+
+/* The rest of every model's memory for swapped pages, piece by piece, while the models serve: pinning it takes seconds.
+ */
+static void grow_swaps(struct engine *e)
+{
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		int rc = m->loaded && m->swap != NULL ? 0 : SL_ELIMIT;
+		while (rc == 0 && !atomic_load(&e->stopping))
+			rc = kv_swap_grow(m->swap);
+		if (rc == SL_ENOMEM)
+			log_warn("model %s: no more memory for swapped pages", m->name);
+	}
 }
 
 void *loader_main(void *engine)
@@ -545,6 +577,7 @@ void *loader_main(void *engine)
 		kv_budget_plan(e, true);
 	for (int i = 0; e->planned && i < n && !atomic_load(&e->stopping); i++)
 		finish(order[i], begun[i]);
+	grow_swaps(e);
 	weight_jobs_run(e);
 	return NULL;
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Slots are the pages of one allocation; free slots form a stack of their numbers.
+ * Slots are the pages of several pieces of pinned memory; free slots form a stack of their numbers. Pinning 4 GiB takes
+ * a second or more, so a model starts with one piece and another thread adds the others. That thread writes a piece's
+ * address and then their number; the step thread puts the slots of new pieces on its stack.
  */
 #include "engine/kv/kv_swap.h"
+
+#include <stdatomic.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,14 +18,48 @@ struct kv_swap {
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
 	struct kv_pool *pool;
-	uint8_t *memory;
+	uint8_t **pieces; /* [most pieces], the first n_pieces of them; each has per_piece slots, the last one fewer */
+	atomic_uint n_pieces;
+	uint32_t per_piece;
 	size_t page_bytes;
-	int32_t *free; /* [n_slots], the first n_free of them */
-	uint32_t n_slots, n_free;
-	double page_ns; /* of one copy */
+	int32_t *free;                  /* [most], the first n_free of them */
+	uint32_t most, n_slots, n_free; /* slots of all pieces; of those whose slots were put on the stack */
+	double page_ns;                 /* of one copy */
 };
 
-static void *slot_at(const struct kv_swap *s, int32_t slot) { return s->memory + (size_t)slot * s->page_bytes; }
+static void *slot_at(const struct kv_swap *s, int32_t slot)
+{
+	uint32_t i = (uint32_t)slot;
+	return s->pieces[i / s->per_piece] + (size_t)(i % s->per_piece) * s->page_bytes;
+}
+
+static uint32_t slots_of_pieces(const struct kv_swap *s, uint32_t n)
+{
+	uint64_t slots = (uint64_t)n * s->per_piece;
+	return slots < s->most ? (uint32_t)slots : s->most;
+}
+
+/* Puts the slots of new pieces on the stack. */
+static void take_pieces(struct kv_swap *s)
+{
+	uint32_t n = slots_of_pieces(s, atomic_load_explicit(&s->n_pieces, memory_order_acquire));
+	while (s->n_slots < n)
+		s->free[s->n_free++] = (int32_t)s->n_slots++;
+}
+
+int kv_swap_grow(struct kv_swap *s)
+{
+	uint32_t n = atomic_load_explicit(&s->n_pieces, memory_order_relaxed);
+	uint32_t slots = slots_of_pieces(s, n + 1) - slots_of_pieces(s, n);
+	void *memory;
+	if (slots == 0)
+		return SL_ELIMIT;
+	if (s->ops->host_alloc(s->backend, slots * s->page_bytes, &memory) != 0)
+		return SL_ENOMEM;
+	s->pieces[n] = memory;
+	atomic_store_explicit(&s->n_pieces, n + 1, memory_order_release);
+	return 0;
+}
 
 /* Copies pages out and back: the fastest of a few attempts, since other copies may run in between. */
 static int time_copies(struct kv_swap *s)
@@ -49,7 +87,6 @@ static int time_copies(struct kv_swap *s)
 int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
 		   struct kv_swap **out, struct sl_err *err)
 {
-	void *memory;
 	size_t page = 2 * kn_kv_page_bytes(kv_pool_layout(p));
 	if (ops->page_out == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s swaps no pages", ops->name);
@@ -59,24 +96,27 @@ int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_poo
 	if (n == 0)
 		return sl_errf(err, SL_ELIMIT, "%llu bytes for swapped pages are less than one of %zu bytes",
 			       (unsigned long long)bytes, page);
+	uint64_t per_piece = KV_SWAP_PIECE / page > 0 ? KV_SWAP_PIECE / page : 1;
 	struct kv_swap *s = sl_zalloc(sizeof *s);
 	int32_t *slots = sl_zalloc_n((size_t)n, sizeof *slots);
-	if (s == NULL || slots == NULL || ops->host_alloc(b, (size_t)n * page, &memory) != 0) {
+	uint8_t **pieces = sl_zalloc_n((size_t)(n / per_piece + 1), sizeof *pieces);
+	if (s != NULL)
+		*s = (struct kv_swap){.ops = ops,
+				      .backend = b,
+				      .pool = p,
+				      .pieces = pieces,
+				      .per_piece = (uint32_t)per_piece,
+				      .page_bytes = page,
+				      .free = slots,
+				      .most = (uint32_t)n};
+	if (s == NULL || slots == NULL || pieces == NULL || kv_swap_grow(s) != 0) {
 		sl_free(s);
 		sl_free(slots);
+		sl_free(pieces);
 		return sl_errf(err, SL_ENOMEM, "no memory on the host for %llu swapped pages of %zu bytes",
-			       (unsigned long long)n, page);
+			       (unsigned long long)(n < per_piece ? n : per_piece), page);
 	}
-	*s = (struct kv_swap){.ops = ops,
-			      .backend = b,
-			      .pool = p,
-			      .memory = memory,
-			      .page_bytes = page,
-			      .free = slots,
-			      .n_slots = (uint32_t)n,
-			      .n_free = (uint32_t)n};
-	for (uint32_t i = 0; i < s->n_slots; i++)
-		slots[i] = (int32_t)i;
+	take_pieces(s);
 	int rc = time_copies(s);
 	if (rc != 0) {
 		kv_swap_destroy(s);
@@ -91,20 +131,36 @@ void kv_swap_destroy(struct kv_swap *s)
 	if (s == NULL)
 		return;
 	BUG_IF(s->n_free != s->n_slots, "%u swapped pages are left", s->n_slots - s->n_free);
-	s->ops->host_free(s->backend, s->memory);
+	for (uint32_t i = 0; i < atomic_load(&s->n_pieces); i++)
+		s->ops->host_free(s->backend, s->pieces[i]);
+	sl_free(s->pieces);
 	sl_free(s->free);
 	sl_free(s);
 }
 
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages) { return s->page_ns * n_pages; }
-uint32_t kv_swap_n_free(const struct kv_swap *s) { return s->n_free; }
-uint32_t kv_swap_n_slots(const struct kv_swap *s) { return s->n_slots; }
+
+uint32_t kv_swap_n_free(struct kv_swap *s)
+{
+	take_pieces(s);
+	return s->n_free;
+}
+
+uint32_t kv_swap_n_slots(struct kv_swap *s)
+{
+	take_pieces(s);
+	return s->n_slots;
+}
+
+uint32_t kv_swap_most_slots(const struct kv_swap *s) { return s->most; }
+
 size_t kv_swap_page_bytes(const struct kv_swap *s) { return s->page_bytes; }
 
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
 		struct kv_swapped *out)
 {
 	BUG_IF(out->n_pages > 0 || n == 0, "a sequence is swapped twice, or nothing of it");
+	take_pieces(s);
 	if (n > s->n_free)
 		return SL_ELIMIT;
 	int32_t *slots = sl_zalloc_n(n, sizeof *slots);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pages of a model in host memory: those of pre-empted sequences, if copying them out and back is faster than
- * recomputing them. Private to engine/; step thread.
+ * recomputing them. Private to engine/; step thread, except kv_swap_grow.
  *
  * A slot holds one page, byte for byte. Copies and steps take effect in the order of issue (kernels.h), so no caller
  * waits for one: a freed slot may be refilled at once, and a page that was copied out may be reused at once.
@@ -24,17 +24,25 @@ struct kv_swapped {
 	uint32_t n_past; /* tokens in all pages up to the last of them */
 };
 
-/* Takes at most `bytes` of host memory for p's pages, at least one page. SL_EUNSUPPORTED: the backend can't; SL_ELIMIT:
- * less than a page; SL_ENOMEM; SL_EIO. Times a few copies, so no step may be in flight. p must outlive it. */
+/* Takes at most `bytes` of host memory for p's pages, at least one page: a first piece of it, kv_swap_grow the others.
+ * SL_EUNSUPPORTED: the backend can't; SL_ELIMIT: less than a page; SL_ENOMEM; SL_EIO. Times a few copies, so no step
+ * may be in flight. p must outlive it. */
 int kv_swap_create(const struct kn_ops *ops, struct kn_backend *b, struct kv_pool *p, uint64_t bytes,
 		   struct kv_swap **out, struct sl_err *err);
+/* Takes the next piece, of at most KV_SWAP_PIECE bytes and at least a page, which may take tens of milliseconds. One
+ * thread at a time, any, beside the step thread. 0; SL_ELIMIT: it has all; SL_ENOMEM: the host has no more. */
+enum { KV_SWAP_PIECE = 32 << 20 };
+int kv_swap_grow(struct kv_swap *s);
 /* BUG if pages are swapped out. s may be NULL. */
 void kv_swap_destroy(struct kv_swap *s);
 
 /* The time to copy that many pages out or in, in ns. */
 double kv_swap_ns(const struct kv_swap *s, uint32_t n_pages);
-uint32_t kv_swap_n_free(const struct kv_swap *s);
-uint32_t kv_swap_n_slots(const struct kv_swap *s);
+/* In the pieces that are there. */
+uint32_t kv_swap_n_free(struct kv_swap *s);
+uint32_t kv_swap_n_slots(struct kv_swap *s);
+/* In all pieces. */
+uint32_t kv_swap_most_slots(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
 /* Copies out pages[n]; the first is page `first` of a sequence with n_past tokens in its pages. The pages remain the

@@ -150,8 +150,8 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
-	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows, "a step of %d rows, %d wanted",
-	       s->n_rows, n_want);
+	BUG_IF(s->n_rows < 1 || s->n_rows > m->max_rows || n_want > s->n_rows || n_want > m->logit_rows,
+	       "a step of %d rows, %d wanted", s->n_rows, n_want);
 	if (a->encoder && n_want > 0)
 		return SL_EUNSUPPORTED; /* it has no head */
 	struct kn_step step = *s;

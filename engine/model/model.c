@@ -371,13 +371,14 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
 		void *p;
+		size_t rows = (size_t)(buffers[i].out == &m->logits ? m->logit_rows : m->max_rows);
+		size_t bytes = buffers[i].width * rows * sizeof(float);
 		if (!buffers[i].has)
 			continue;
-		if (m->ops->mem_alloc(m->backend, buffers[i].width * (size_t)m->max_rows * sizeof(float), &p) != 0)
+		if (m->ops->mem_alloc(m->backend, bytes, &p) != 0)
 			return sl_errf(err, SL_ENOMEM,
 				       "%s: no memory for steps of %d rows: %zu bytes for %zu floats of each",
-				       model_file_path(m->file), m->max_rows,
-				       buffers[i].width * (size_t)m->max_rows * sizeof(float), buffers[i].width);
+				       model_file_path(m->file), m->max_rows, bytes, buffers[i].width);
 		*buffers[i].out = p;
 	}
 	return 0;
@@ -491,6 +492,8 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	m->ops = ops;
 	m->backend = backend;
 	m->max_rows = max_rows;
+	/* Twice, because a backend may fill up the rows to a power of two. */
+	m->logit_rows = how->max_want > 0 && 2 * how->max_want < max_rows ? 2 * how->max_want : max_rows;
 	int rc = open_model(m, path, max_bytes, err);
 	if (rc == 0)
 		rc = model_set_pooling(&m->info.arch, how->pooling, err);

@@ -51,6 +51,8 @@ struct model_how {
 	const struct weight_cache_config
 	    *cache;          /* where rearranged weights are kept, until model_free; NULL: nowhere */
 	const char *pooling; /* as model_set_pooling takes it */
+	int max_want; /* the most rows of a step whose logits are wanted; 0: all. A wide step needs little memory then
+		       */
 	struct convert_progress
 	    *rearranging; /* called while weights are rearranged, not when cached ones are used; may be NULL */
 };

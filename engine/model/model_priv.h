@@ -41,6 +41,7 @@ struct model {
 	double inv_freq[2][ARCH_MAX_ROT];
 	bool *used; /* [tensors of the file], until the weights are loaded */
 	int max_rows;
+	int logit_rows; /* of logits; as many may be wanted, or half of them where it is less than max_rows */
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
 	float *sums;          /* [max_rows][n_embd], by slot: of MEAN */

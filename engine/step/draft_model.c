@@ -126,7 +126,7 @@ static bool take_pages(const struct step *st, struct eng_seq *s, uint32_t n_toke
 /* Rows that the small model may compute to catch up within half the ITL target. */
 static uint32_t chunk_rows(const struct step *st, const struct eng_model *small, uint32_t past)
 {
-	uint32_t rows = (uint32_t)st->e->cfg.step_tokens;
+	uint32_t rows = (uint32_t)small->step_tokens;
 	if (st->e->cfg.itl_target_ms == 0)
 		return rows;
 	double ns = (double)st->e->cfg.itl_target_ms * (double)NS_PER_MS / 2;

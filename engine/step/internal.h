@@ -132,6 +132,7 @@ struct engine {
 	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
 	bool memory_in_use;      /* the step thread's: a model uses it, so the loader has made it */
+	bool step_tokens_auto;   /* cfg.step_tokens follows from the backend */
 	bool planned;            /* cfg.kv_bytes follows from the device (engine/core/device_memory.h) */
 	bool kv_auto;            /* it follows from the host's memory (engine/core/host_memory.h) */
 	uint64_t memory_reserve; /* of the latter: bytes that stay free */

@@ -38,7 +38,8 @@ static const struct kn_plugin_host host = {
 static struct found {
 	const char *name;
 	bool looked;
-	void *so; /* kn_plugin_load's; NULL: none yet */
+	bool there; /* kn_plugin_load found the file */
+	void *so;   /* kn_plugin_load's; NULL: none yet */
 	const struct kn_ops *ops;
 	struct sl_err err;
 } plugins[] = {{.name = "cuda"}, {.name = "cuda-emulated"}};
@@ -106,15 +107,16 @@ static struct found *plugin_of(const char *name)
 	return NULL;
 }
 
-void kn_plugin_load(const char *name)
+void kn_plugin_load(const char *name, bool wanted)
 {
 	char path[PATH_MAX];
 	struct found *f = plugin_of(name);
 	if (f == NULL)
 		return;
 	pthread_mutex_lock(&lock);
+	f->there = f->there || find(name, path, sizeof path);
 	/* A failure recurs, and is reported, when the backend is selected. */
-	if (!f->looked && f->so == NULL && find(name, path, sizeof path))
+	if (wanted && !f->looked && f->so == NULL && find(name, path, sizeof path))
 		f->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	pthread_mutex_unlock(&lock);
 }
@@ -133,18 +135,28 @@ const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct 
 	return f->ops;
 }
 
+/* With the lock held. */
+static void describe(const struct found *f, char *line, size_t size)
+{
+	char path[PATH_MAX];
+	if (f->ops != NULL)
+		snprintf(line, size, "CUDA: a device was found");
+	else if (f->looked)
+		snprintf(line, size, "no CUDA: %s", f->err.text);
+	else if (f->there || find(f->name, path, sizeof path))
+		snprintf(line, size, "CUDA: built; engine.backend: cuda asks for a device");
+	else
+		snprintf(line, size, "no CUDA: libsluice-%s.so was not built or installed", f->name);
+}
+
 const char *kn_plugin_line(void)
 {
 	static char line[sizeof plugins[0].err.text + 64];
+	char now[sizeof line];
 	pthread_mutex_lock(&lock);
-	struct found *f = &plugins[0];
-	if (line[0] == '\0') {
-		look(f);
-		if (f->ops != NULL)
-			snprintf(line, sizeof line, "CUDA: a device was found; engine.backend: cuda uses it");
-		else
-			snprintf(line, sizeof line, "no CUDA: %s", f->err.text);
-	}
+	describe(&plugins[0], now, sizeof now);
+	if (strcmp(line, now) != 0) /* others may be reading it */
+		memcpy(line, now, sizeof line);
 	pthread_mutex_unlock(&lock);
 	return line;
 }

@@ -16,8 +16,11 @@
  *     4 + 16 + 16; one SM of an H200 has 110 instructions of a thread for them (18.6 bytes a cycle): decodes should
  *     reach three quarters of a copy's rate. Prompts are bound by multiply-adds, 64 TFLOP/s at the best. Not measured
  *     on a device yet. Combining reads parts eight at a time: a sequence of 4096 is two waits for memory.
+ *  3  the last block of a row's combination converts the row for the product that follows: one launch fewer a layer.
+ *     Not measured on a device.
  */
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/rows.h"
 
 enum {
 	THREADS = 64,
@@ -232,6 +235,7 @@ __device__ static inline void collect(const struct kn_attn_call &c, const struct
 
 template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 {
+	kn_begin();
 	int t = (int)threadIdx.x, hd = c.pages.head_dim;
 	struct shared s = share(hd);
 	struct queries all;
@@ -271,13 +275,13 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 				continue;
 			const float *part_sum = s.total + j * WARPS;
 			block_sum[j] = part_sum[0] + part_sum[1];
-			if (!PARTS && block_max[j] > -INFINITY)
+			if (!PARTS && kn_attn_sees(all.first[j], all.end[j], block))
 				kn_attn_merge<false>(&max[j], &sum[j], block_max[j], block_sum[j], &keep[j], &take[j]);
 		}
 		for (int d = t; d < hd; d += THREADS) {
 			collect<F32>(c, all, s, begin, d, part);
 			UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
-				if (j >= all.n || !(block_max[j] > -INFINITY))
+				if (j >= all.n || !kn_attn_sees(all.first[j], all.end[j], block))
 					continue;
 				if (PARTS)
 					kn_attn_part(c, all.row[j], all.head[j], block)[2 + d] = part[j];
@@ -287,7 +291,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 		}
 		if (PARTS && t == 0)
 			UNROLL_FOR(int j = 0; j < KN_TILE; j++) {
-				if (j >= all.n || !(block_max[j] > -INFINITY))
+				if (j >= all.n || !kn_attn_sees(all.first[j], all.end[j], block))
 					continue;
 				float *at = kn_attn_part(c, all.row[j], all.head[j], block);
 				at[0] = block_max[j];
@@ -301,9 +305,22 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 				    s.sum[j * hd + d] / sum[j];
 }
 
-/* One thread block per row and head merges the parts of all blocks of positions that the row sees. */
-template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
+/* The row as products take it, by one block. Rows that a tile lacks need no zeros: no row depends on another. */
+__device__ static inline void convert_out(const struct kn_attn_call &c, const struct kn_into &to, int row)
 {
+	int t = (int)threadIdx.x, width = c.n_heads * c.pages.head_dim;
+	bool wide = width % 4 == 0 && (uintptr_t)c.out % 16 == 0;
+	const float *at = c.out + (int64_t)row * width;
+	float most = 0;
+	for (int i = 4 * t; i < width; i += 4 * COMBINE_THREADS)
+		most = largest_of(load4(at, i, width, wide), most);
+	convert_row<false, COMBINE_THREADS>(to, row, t, NULL, 0, at, width, wide, most, (float *)kn_shared());
+}
+
+/* One thread block per row and head merges the parts of all blocks of positions that the row sees. */
+template <bool BASE_2> __global__ void combine(struct kn_attn_call c, struct kn_into to, uint32_t *arrived)
+{
+	kn_begin();
 	struct kn_item item = c.items[blockIdx.x];
 	int row = item.row + (int)blockIdx.z, head = (int)blockIdx.y, hd = c.pages.head_dim, first, end;
 	if ((int)blockIdx.z >= item.n_rows)
@@ -331,6 +348,8 @@ template <bool BASE_2> __global__ void combine(struct kn_attn_call c)
 		/* As each kernel does without parts, where a division per value would be too slow. */
 		c.out[((int64_t)row * c.n_heads + head) * hd + d] = BASE_2 ? value * (1.0f / sum) : value / sum;
 	}
+	if (to.units != NULL && kn_is_last_block(arrived + row, gridDim.y))
+		convert_out(c, to, row);
 }
 
 /* The power of two of blocks that holds the longest sequence: the same for many steps. */
@@ -342,10 +361,22 @@ static int blocks_of(const struct kn_backend *b)
 	return n;
 }
 
+/* Where it covers all rows of the step, they need no further conversion. */
 static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int n_items, bool base_2)
 {
 	dim3 grid((unsigned)n_items, (unsigned)c->n_heads, c->alone ? 1 : (unsigned)KN_ITEM_ROWS);
-	return kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS, 0, *c);
+	struct kn_into to = {};
+	int width = c->n_heads * c->pages.head_dim;
+	bool all = n_items == (c->alone ? b->n_alone : b->n_together) && (b->n_alone == 0 || b->n_together == 0);
+	if (all && b->arrived != NULL && b->step->n_rows <= b->max_rows &&
+	    kn_cuda_into(b, b->step->n_rows, width, &to) != 0)
+		return SL_EIO;
+	int rc =
+	    kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS,
+		      COMBINE_THREADS / KN_WARP * sizeof(float), *c, to, b->arrived != NULL ? b->arrived + 1 : NULL);
+	if (rc == 0 && to.units != NULL)
+		kn_cuda_converted(b, c->out, width, &to);
+	return rc;
 }
 
 /* Single rows on tensor cores: as many at a time as their parts fit. */

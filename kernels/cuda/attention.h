@@ -46,17 +46,26 @@ __device__ static inline void kn_seen_by(const struct kn_attn_call &c, int row, 
 	*first = c.attn.window > 0 && *end > c.attn.window ? *end - c.attn.window : 0;
 }
 
+/* Whether a query that sees [first, end) sees a position of that block. It alone decides whether a block is merged and
+ * whether its part is written, never a score: scores may be NaN or -INFINITY, and a part that the merge reads must be
+ * this query's. */
+__device__ static inline bool kn_attn_sees(int first, int end, int block)
+{
+	return first < (block + 1) * KN_ATTN_BLOCK && end > block * KN_ATTN_BLOCK;
+}
+
 /* Scores of float32 pages use base e, all others base 2, which is a single instruction. */
 template <bool BASE_2> __device__ static inline float kn_attn_exp(float x) { return BASE_2 ? exp2f(x) : expf(x); }
 
-/* Merges a block's maximum and sum into the running ones. *keep, *take: factors of the old and the new values. */
+/* Merges a block's maximum and sum into the running ones. *keep, *take: factors of the old and the new values. While
+ * every score is -INFINITY both are 0, as the sums are; a sum that is NaN stays NaN. */
 template <bool BASE_2>
 __device__ static inline void kn_attn_merge(float *max, float *sum, float block_max, float block_sum, float *keep,
 					    float *take)
 {
-	float m = fmaxf(*max, block_max);
-	*keep = kn_attn_exp<BASE_2>(*max - m);
-	*take = kn_attn_exp<BASE_2>(block_max - m);
+	float m = fmaxf(*max, block_max), base = m > -INFINITY ? m : 0.0f;
+	*keep = kn_attn_exp<BASE_2>(*max - base);
+	*take = kn_attn_exp<BASE_2>(block_max - base);
 	*sum = *sum * *keep + block_sum * *take;
 	*max = m;
 }

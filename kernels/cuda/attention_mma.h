@@ -577,6 +577,14 @@ __device__ static inline bool find_query(const struct kn_attn_call &c, const str
 	return i < item.n_rows * c.group;
 }
 
+/* Whether a row sees a position of a block. */
+__device__ static inline bool row_sees(const struct kn_attn_call &c, int row, int block)
+{
+	int first, end;
+	kn_seen_by(c, row, &first, &end);
+	return kn_attn_sees(first, end, block);
+}
+
 /* begin: the warp's first query. */
 template <int WIDE>
 __device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
@@ -584,7 +592,7 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 {
 	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int row, head;
-		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !(b.max[j] > -INFINITY))
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !row_sees(c, row, block))
 			continue;
 		float *at = kn_attn_part(c, row, head, block);
 		if (lane % 4 == 0) {
@@ -604,8 +612,8 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
  * and *all the maxima and sums (x and y of index 0, z and w of index 1): twice the accumulators would exceed the
  * registers. Only this lane accesses its own. first: there are none before. t: the thread. */
 template <int WIDE>
-__device__ static inline void merge_block(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, bool first,
-					  bool last, struct kn_f4 *all)
+__device__ static inline void merge_block(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, int block,
+					  bool first, bool last, struct kn_f4 *all)
 {
 	struct kn_item item = c.items[blockIdx.x];
 	int warps = (int)blockDim.x / KN_WARP, lane = t % KN_WARP;
@@ -617,13 +625,13 @@ __device__ static inline void merge_block(const struct kn_attn_call &c, struct s
 			max = j == 0 ? all->x : all->z;
 			sum = j == 0 ? all->y : all->w;
 		}
-		if (b->max[j] > -INFINITY)
+		bool there = find_query(c, item, (int)blockIdx.y / c.n_tiles, begin + lane / 4 + 8 * j, &row, &head);
+		if (there && row_sees(c, row, block))
 			kn_attn_merge<true>(&max, &sum, b->max[j], b->sum[j], &keep, &take);
 		*(j == 0 ? &all->x : &all->z) = max;
 		*(j == 0 ? &all->y : &all->w) = sum;
 		b->max[j] = -INFINITY;
 		b->sum[j] = 0;
-		bool there = find_query(c, item, (int)blockIdx.y / c.n_tiles, begin + lane / 4 + 8 * j, &row, &head);
 		volatile float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim + lane % 4 * 2;
 		float share = last ? 1.0f / sum : 1.0f; /* as in combine() */
 		int hd = there ? c.pages.head_dim - lane % 4 * 2 : 0;
@@ -711,6 +719,7 @@ template <int KIND, int WIDE, int WARPS, bool PARTS>
 __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
     attend_tiles(IN_PLACE struct kn_attn_call c)
 {
+	kn_begin();
 	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
 	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
 	int t = (int)threadIdx.x, lane = t % KN_WARP, hd = c.pages.head_dim;
@@ -765,7 +774,8 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 		end_block(&block);
 		if (PARTS)
 			continue; /* it was the only block */
-		merge_block(c, &block, t, first, tile + 1 == s.first_tile + s.n_tiles, all);
+		merge_block(c, &block, t, tile * TILE / KN_ATTN_BLOCK, first, tile + 1 == s.first_tile + s.n_tiles,
+			    all);
 		first = false;
 	}
 	kn_cp_async_wait<0>();

@@ -21,14 +21,15 @@ void kn_cuda_close(struct kn_backend *b)
 	kn_graphs_drop(b->dev, &b->graphs);
 	kn_list_dispose(&b->list);
 	(void)dev_sync(b->dev); /* an abandoned step may still run */
+	kn_cuda_uploads_end(b);
 	for (int i = 0; i < KN_STEPS_AHEAD; i++) {
 		kn_cuda_host_room_free(b, &b->sets[i].staged);
 		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);
 		kn_cuda_host_room_free(b, &b->sets[i].results);
 		b->host->free(b->sets[i].reads);
 	}
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->texts.at,        b->draws.at,    b->drawn.at,
-			 b->rows.at, b->parts.at,   b->stage.at, b->flat_weights.at, b->flat_rows.at};
+	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->texts.at,        b->draws.at,     b->drawn.at,
+			 b->rows.at, b->parts.at,   b->stage.at, b->flat_weights.at, b->flat_rows.at, b->arrived};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
@@ -50,6 +51,7 @@ int kn_cuda_open(const struct kn_config *cfg, struct kn_backend **out, struct sl
 	b->max_rows = cfg->max_rows;
 	b->fp8_weights = cfg->fp8_weights;
 	b->pad_rows = cfg->pad_rows;
+	b->drawn.kept = true; /* the next step's first kernel reads it */
 	b->list.host = program;
 	b->list.before = kn_cuda_send;
 	b->list.ctx = b;
@@ -58,6 +60,9 @@ int kn_cuda_open(const struct kn_config *cfg, struct kn_backend **out, struct sl
 		program->free(b);
 		return rc;
 	}
+	void *arrived = NULL;
+	(void)dev_alloc(b->dev, (1 + (size_t)(b->max_rows > 0 ? b->max_rows : 0)) * sizeof *b->arrived, &arrived);
+	b->arrived = (uint32_t *)arrived;
 	if (cfg->loose_products)
 		kn_cuda_library_open(b, cfg->choices_path);
 	*out = b;
@@ -70,8 +75,17 @@ const char *kn_cuda_describe(struct kn_backend *b)
 	int n =
 	    snprintf(b->line, sizeof b->line, "%s%s%.100s", dev_describe(b->dev), fault[0] ? ", failed: " : "", fault);
 	if (b->lacked > 0 && n > 0 && (size_t)n < sizeof b->line)
-		snprintf(b->line + n, sizeof b->line - (size_t)n, ", no memory for %zu bytes of its steps", b->lacked);
+		n += snprintf(b->line + n, sizeof b->line - (size_t)n, ", no memory for %zu bytes of its steps",
+			      b->lacked);
+	if (b->lacks[0] != '\0' && n > 0 && (size_t)n < sizeof b->line)
+		snprintf(b->line + n, sizeof b->line - (size_t)n, ", %s", b->lacks);
 	return b->line;
+}
+
+void kn_cuda_serve(struct kn_backend *b)
+{
+	kn_cuda_uploads_end(b);
+	b->serving = true;
 }
 
 int kn_cuda_mem_alloc(struct kn_backend *b, size_t bytes, void **out) { return dev_alloc(b->dev, bytes, out); }
@@ -90,7 +104,11 @@ void kn_cuda_stats(struct kn_backend *b, struct kn_stats *out)
 	out->graph_misses = b->graphs.misses;
 	out->graph_captures = b->graphs.captures;
 	out->graph_refusals = b->graphs.refused;
+	out->graph_compares = b->graphs.compares;
 	out->graphs = (uint64_t)b->graphs.n;
+	out->launches = dev_counts(b->dev)->launches;
+	out->transfers = dev_counts(b->dev)->transfers;
+	out->allocations = dev_counts(b->dev)->allocations;
 	out->device_ns = dev_busy_ns(b->dev);
 	snprintf(out->pci, sizeof out->pci, "%s", dev_pci(b->dev));
 }

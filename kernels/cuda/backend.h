@@ -6,9 +6,9 @@
  * step.cu                  a step's inputs and results  list.cu     commands and graphs
  * rows.cu                  row-wise operations          pages.cu    rotary embedding, pages
  * attention.cu, attention_mma.h                         sample.cu   drawing tokens
- * Products: pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which kernel),
- * matvec.cu, mma.cu; library.cu and choices.cu (the vendor's library).
- * Device: device.h; device_cuda.cu and library_cuda.cu on CUDA, emu*.cu in the emulation.
+ * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
+ * kernel), matvec.cu, mma.cu; library.cu and choices.cu (the vendor's library). Device: device.h; device_cuda.cu and
+ * library_cuda.cu on CUDA, emu*.cu in the emulation.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -29,10 +29,11 @@ struct kn_freqs {
 
 enum { KN_N_FREQS = 4 }; /* a model has at most two */
 
-/* Device memory that grows on demand. */
+/* Device memory that grows on demand. Its content is undefined when a step begins, unless kept. */
 struct kn_room {
 	void *at;
 	size_t bytes;
+	bool kept;
 };
 
 /* The same on the host, pinned where possible. */
@@ -78,6 +79,15 @@ struct kn_step_set {
 	int n_reads, max_reads;
 };
 
+/* Memory that a piece of a matrix passes through (upload.cu). */
+struct kn_upload {
+	struct kn_host_room pinned;
+	struct kn_room stage;
+	bool busy; /* until its mark is reached */
+};
+
+enum { KN_UPLOADS = DEV_MARKS - KN_STEPS_AHEAD };
+
 struct dev_library;
 struct kn_choices;
 
@@ -111,7 +121,9 @@ struct kn_backend {
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks, texts;
-	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights being loaded */
+	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights being generated */
+	struct kn_upload uploads[KN_UPLOADS];
+	int next_upload;
 	struct kn_converted converted;
 	struct kn_width widths[KN_N_WIDTHS]; /* of the loaded weights */
 	int n_widths;
@@ -120,6 +132,8 @@ struct kn_backend {
 	struct kn_choices *choices;
 	char choices_path[1024]; /* file of its choices; "": none */
 	uint64_t tuned_ns;       /* device time spent on choosing so far */
+	char lacks[128];         /* for the log: what the library lacks; "": nothing */
+	bool serving;            /* no more measurements */
 	struct kn_room flat_weights, flat_rows;
 	struct kn_converted flat;
 	/* The draws: staged on the host, on the device, and their results. */
@@ -133,17 +147,24 @@ struct kn_backend {
 	uint64_t aside_serial;
 	struct kn_list list;
 	struct kn_graphs graphs;
+	/* The last product by matvec.cu: its command's offset, dev_serial after it, its weights' type. */
+	struct {
+		size_t at;
+		uint64_t serial;
+		int type;
+	} last;
+	uint32_t *arrived; /* [1 + max_rows] of the device, zero between kernels; NULL: no memory for them */
 	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
-	char line[256];
+	char line[512];
 };
 
 /* The operations of kn_ops in this backend, each kn_cuda_NAME with the type of its member. An operation on a step's
  * rows processes kn_cuda_rows of them. */
 // clang-format off
 #define KN_CUDA_OPS(X)                                                                                             \
-	X(open) X(close) X(describe) X(mem_alloc) X(mem_free) X(upload) X(stats) X(kv_type)                        \
+	X(open) X(close) X(serve) X(describe) X(mem_alloc) X(mem_free) X(upload) X(stats) X(kv_type)                        \
 	X(weight_load) X(weight_free) X(weight_load_joined) X(weight_random)                                       \
 	X(step_begin) X(step_issue) X(step_wait) X(step_ready) X(step_end) X(read_back)                            \
 	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
@@ -162,6 +183,8 @@ KN_CUDA_OPS(KN_CUDA_DECLARE)
 /* ---- step.cu ---- */
 /* Grows to at least `bytes`; the content is lost. Growing runs the recorded commands and waits for the device. */
 int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes);
+/* The same on the host. Falls back to pageable memory. SL_EIO. */
+int kn_cuda_host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes);
 void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room);
 /* Stages the n ≥ 1 rows of a gather; this step's kernels read kn_cuda_rows(n) of them at *device. */
 int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const int32_t **device);
@@ -190,6 +213,15 @@ static inline int64_t kn_cuda_chunks(int n_in) { return ((int64_t)n_in + 255) / 
 int64_t kn_cuda_record_bytes(int type);
 /* The scales per output of an FP8 matrix. */
 const float *kn_cuda_fp8_scales(const struct kn_weight *w);
+
+/* ---- upload.cu ---- */
+/* Brings bytes of a matrix to the device: to `to`, or if NULL to memory of its own; *at: where. Commands given from now
+ * on see them there until kn_cuda_brought, which must follow them. Outside of steps. 0, SL_ENOMEM, SL_EIO. */
+int kn_cuda_bring(struct kn_backend *b, const void *from, size_t bytes, void *to, uint8_t **at);
+/* The commands that read the bytes were given. */
+int kn_cuda_brought(struct kn_backend *b);
+/* Frees what uploads use. */
+void kn_cuda_uploads_end(struct kn_backend *b);
 
 /* ---- noise.cu ---- */
 /* Generates rows [first, first + n) of that noise on the device, in the file layout of that type. 0 or SL_EIO. */

@@ -4,12 +4,13 @@
  * CUDA; compiled by a C++ compiler, KN_EMULATED names the header (tests/emulation/emu.h) that runs the same sources on
  * the host with the execution model's own rules (blocks, warps, barriers, shared memory).
  *
- * Rules for kernels, so that both forms behave alike: - launch with KN_LAUNCH, with whole warps per block; never wait
- * for another block; - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of
- * the block or by none;
+ * Rules for kernels, so that both forms behave alike:
+ *  - call kn_begin first: a device may start a kernel before the one before it has ended (programmatic dependent
+ * launch);
+ *  - launch with KN_LAUNCH, with whole warps per block; never wait for another block;
+ *  - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of the block or by none;
  *    shuffle only with all 32 lanes;
- * - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that
- * the
+ *  - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that the
  *    same expression has the same bits in every kernel.
  *
  * All work goes to one stream and takes effect in call order, except copies aside, which have their own stream. The
@@ -43,10 +44,12 @@ const char *dev_fault(const struct dev *d);
 
 /* Zeroed. SL_ENOMEM leaves the device usable. */
 int dev_alloc(struct dev *d, size_t bytes, void **out);
+/* The same with any content, at first and again after each step's mark; the emulation makes it wrong. */
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out);
 void dev_free(struct dev *d, void *p);
 /* Memory of the whole device, in bytes. False: unknown. */
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total);
-/* The caller may change `host` once this returns; memory of dev_host_alloc only after the next dev_sync or mark. */
+/* The caller may change `host`, of any kind of memory, once this returns. */
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes);
 /* `host` is filled after the next dev_sync or mark. */
 int dev_copy_out(struct dev *d, void *host, const void *from, size_t bytes);
@@ -65,7 +68,7 @@ int dev_aside_before(struct dev *d);
 bool dev_aside_done(struct dev *d);
 
 /* dev_mark: dev_await of that mark waits for all work called so far, except recorded work. */
-enum { DEV_MARKS = KN_STEPS_AHEAD };
+enum { DEV_MARKS = KN_STEPS_AHEAD + 2 }; /* steps, uploads */
 int dev_mark(struct dev *d, int mark);
 int dev_await(struct dev *d, int mark);
 /* Whether dev_await would return at once; true after a fault. */
@@ -73,6 +76,12 @@ bool dev_reached(struct dev *d, int mark);
 /* The number of dev_count calls: one per command, recorded or run, and per copy from the host. */
 uint64_t dev_serial(const struct dev *d);
 void dev_count(struct dev *d);
+
+/* Since dev_open. transfers: copies by dev_copy_in and dev_copy_out. allocations: of memory on the device. */
+struct dev_figures {
+	uint64_t launches, transfers, allocations;
+};
+struct dev_figures *dev_counts(struct dev *d);
 
 /* Device time of this stream's work: the sum of all intervals that end with a dev_sync, each from its first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
@@ -193,6 +202,25 @@ __device__ static inline void kn_take4(const float *at, float *v)
 	v[1] = f.y;
 	v[2] = f.z;
 	v[3] = f.w;
+}
+
+/* Whether this is the last of n blocks to get here, which may read what the others wrote before: true in all of its
+ * threads. No block waits for another. *arrived is 0 before, and again after the last one. Overwrites shared memory. */
+__device__ static inline bool kn_is_last_block(uint32_t *arrived, uint32_t n)
+{
+	uint32_t *last = (uint32_t *)kn_shared();
+	kn_fence();
+	kn_barrier();
+	if (threadIdx.x == 0)
+		*last = kn_add_global(arrived, 1) == n - 1;
+	kn_barrier();
+	bool is = *last != 0;
+	kn_barrier(); /* the memory may be reused */
+	if (is)
+		kn_fence();
+	if (is && threadIdx.x == 0)
+		*arrived = 0;
+	return is;
 }
 
 /* The warp's sum, returned in every lane; the order is a fixed tree. */

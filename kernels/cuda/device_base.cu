@@ -28,6 +28,8 @@ uint64_t dev_serial(const struct dev *d) { return base(d)->serial; }
 
 void dev_count(struct dev *d) { base(d)->serial++; }
 
+struct dev_figures *dev_counts(struct dev *d) { return &base(d)->counts; }
+
 void dev_record(struct dev *d, struct kn_list *l) { base(d)->recording = l; }
 
 struct kn_list *dev_recording(struct dev *d) { return base(d)->recording; }

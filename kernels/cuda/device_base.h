@@ -12,6 +12,7 @@ struct dev_base {
 	const struct kn_plugin_host *host;
 	uint64_t serial; /* dev_serial returns it */
 	uint64_t busy_ns;
+	struct dev_figures counts;
 	struct kn_list *recording; /* NULL: none */
 	char fault[192];           /* the first error; "": none */
 };

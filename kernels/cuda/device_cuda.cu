@@ -3,9 +3,12 @@
  * The device layer on CUDA's runtime, which is linked statically: without a driver the first call fails with that
  * reason.
  *
- * Memory comes from plain cudaMalloc, on load; a step allocates only when a scratch buffer grows. The runtime stages
- * copies from pageable memory before the call returns, as dev_copy_in requires; copies from pinned memory
- * (dev_host_alloc) are asynchronous.
+ * Memory comes from plain cudaMalloc, on load; a step allocates only when a scratch buffer grows. dev_copy_in stages in
+ * pinned memory itself: the runtime does so for pageable memory, but not on systems where a device reads that memory
+ * in place (CUDA Runtime API, "API synchronization behavior").
+ *
+ * Waits block instead of spinning: a step takes milliseconds, waking up some ten microseconds, and the next step is
+ * already issued.
  *
  * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other
  * threads may load another model meanwhile. A failed capture leaves the device usable: the list then runs plainly,
@@ -21,8 +24,21 @@
 #include "kernels/cuda/library.h"
 
 /* Events: FIRST and up, before the first work of each mark's stretch and of the open one; MARK and up, the marks;
- * DONE, the end of what dev_sync waits for; BEFORE_ASIDE and AFTER_ASIDE, around copies aside, without timing. */
-enum { FIRST, MARK = FIRST + DEV_MARKS + 1, DONE = MARK + DEV_MARKS, BEFORE_ASIDE, AFTER_ASIDE, N_EVENTS };
+ * DONE, the end of what dev_sync waits for; BEFORE_ASIDE and AFTER_ASIDE, around copies aside; STAGED and up, after the
+ * copy from each piece of staging memory. The last four without timing. */
+enum { STAGES = 2, STAGE_BYTES = 256 << 10 };
+enum {
+	FIRST,
+	MARK = FIRST + DEV_MARKS + 1,
+	DONE = MARK + DEV_MARKS,
+	BEFORE_ASIDE,
+	AFTER_ASIDE,
+	STAGED,
+	N_EVENTS = STAGED + STAGES
+};
+
+/* The least compute capability: mma.sync of bfloat16 and cp.async. */
+enum { LEAST_MAJOR = 8 };
 
 struct dev {
 	struct dev_base base;
@@ -30,10 +46,13 @@ struct dev {
 	cudaEvent_t event[N_EVENTS];
 	int open, began[DEV_MARKS]; /* index from FIRST; -1: no work */
 	bool working;               /* work was given since the last dev_sync or mark */
+	uint8_t *stage;             /* [STAGES][STAGE_BYTES], pinned; NULL: none yet */
+	int next_stage;
 	bool in_range;
 	char line[192];
 	char name[160], pci[16];
 	int capability;
+	bool dependent; /* kernels may be started before the last one ends */
 };
 
 /* For tests: later allocations are pinned host memory that the device accesses over the bus, so that tests can read
@@ -51,18 +70,52 @@ extern "C" __attribute__((visibility("default"))) void sluice_device_no_graphs(i
 
 static int fail(struct dev *d, const char *what, cudaError_t rc) { return dev_fail(d, what, cudaGetErrorString(rc)); }
 
+/* Why the runtime has no driver that it can use. A driver of the same major version would do. */
+static int refuse_driver(const struct kn_plugin_host *host, struct sl_err *err)
+{
+	int driver = 0, runtime = CUDART_VERSION;
+	if (cudaDriverGetVersion(&driver) != cudaSuccess)
+		driver = 0;
+	if (cudaRuntimeGetVersion(&runtime) != cudaSuccess)
+		runtime = CUDART_VERSION;
+	(void)cudaGetLastError();
+	if (driver == 0)
+		return host->errf(err, SL_ENOTFOUND,
+				  "no NVIDIA driver is installed; one for CUDA %d.0 or later is needed",
+				  runtime / 1000);
+	return host->errf(
+	    err, SL_ENOTFOUND,
+	    "the NVIDIA driver is too old: it is for CUDA %d.%d, and one for CUDA %d.0 or later is needed",
+	    driver / 1000, driver % 1000 / 10, runtime / 1000);
+}
+
+/* Asks for attributes, which needs no context on the device. */
+static int check_capability(const struct kn_plugin_host *host, struct sl_err *err)
+{
+	int major = 0, minor = 0;
+	cudaError_t rc = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+	if (rc == cudaSuccess)
+		rc = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+	if (rc != cudaSuccess)
+		return host->errf(err, SL_EIO, "CUDA device 0: %s", cudaGetErrorString(rc));
+	if (major < LEAST_MAJOR)
+		return host->errf(err, SL_ENOTFOUND,
+				  "CUDA device 0 has compute capability %d.%d; %d.0 or later is needed", major, minor,
+				  LEAST_MAJOR);
+	return 0;
+}
+
 int dev_probe(const struct kn_plugin_host *host, struct sl_err *err)
 {
 	int n = 0;
 	cudaError_t rc = cudaGetDeviceCount(&n);
 	if (rc == cudaErrorInsufficientDriver)
-		return host->errf(err, SL_ENOTFOUND, "no NVIDIA driver, or one older than CUDA %d.%d needs",
-				  CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+		return refuse_driver(host, err);
+	if (rc == cudaErrorNoDevice || (rc == cudaSuccess && n == 0))
+		return host->errf(err, SL_ENOTFOUND, "the NVIDIA driver finds no device");
 	if (rc != cudaSuccess)
 		return host->errf(err, SL_EIO, "%s", cudaGetErrorString(rc));
-	if (n == 0)
-		return host->errf(err, SL_ENOTFOUND, "the driver names no device");
-	return 0;
+	return check_capability(host, err);
 }
 
 static void describe(struct dev *d)
@@ -95,6 +148,8 @@ static void drop_handles(struct dev *d)
 		(void)cudaStreamDestroy(d->aside);
 	if (d->stream != NULL)
 		(void)cudaStreamDestroy(d->stream);
+	if (d->stage != NULL)
+		(void)cudaFreeHost(d->stage);
 }
 
 static cudaError_t make_events(struct dev *d)
@@ -102,7 +157,19 @@ static cudaError_t make_events(struct dev *d)
 	cudaError_t rc = cudaSuccess;
 	for (int i = 0; i < N_EVENTS && rc == cudaSuccess; i++)
 		rc = cudaEventCreateWithFlags(&d->event[i],
-					      i < BEFORE_ASIDE ? cudaEventDefault : cudaEventDisableTiming);
+					      cudaEventBlockingSync | (i < BEFORE_ASIDE ? 0u : cudaEventDisableTiming));
+	return rc;
+}
+
+__global__ void nothing(void) { kn_begin(); }
+
+/* Whether this build has code for the device, its own or PTX; and whether that code was compiled for an architecture
+ * with dependent launches. What the driver makes of older PTX has no instruction that waits. */
+static cudaError_t find_code(struct dev *d)
+{
+	cudaFuncAttributes a;
+	cudaError_t rc = cudaFuncGetAttributes(&a, (const void *)nothing);
+	d->dependent = rc == cudaSuccess && a.ptxVersion >= 90;
 	return rc;
 }
 
@@ -122,6 +189,8 @@ int dev_open(const struct kn_plugin_host *host, int priority, struct dev **out, 
 		rc = cudaStreamCreateWithPriority(&d->aside, cudaStreamNonBlocking, least);
 	if (rc == cudaSuccess)
 		rc = make_events(d);
+	if (rc == cudaSuccess)
+		rc = find_code(d);
 	if (rc != cudaSuccess) {
 		drop_handles(d);
 		host->free(d);
@@ -166,7 +235,14 @@ void dev_range(struct dev *d, const char *name)
 
 static cudaError_t free_memory(void *p) { return memory_on_host ? cudaFreeHost(p) : cudaFree(p); }
 
-int dev_alloc(struct dev *d, size_t bytes, void **out)
+/* Waits for the stream. */
+static cudaError_t finish(struct dev *d)
+{
+	cudaError_t rc = cudaEventRecord(d->event[DONE], d->stream);
+	return rc == cudaSuccess ? cudaEventSynchronize(d->event[DONE]) : rc;
+}
+
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out)
 {
 	void *p = NULL;
 	if (d->base.fault[0] != '\0')
@@ -179,17 +255,28 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	}
 	if (rc != cudaSuccess)
 		return fail(d, "cudaMalloc", rc);
-	rc = memory_on_host ? cudaSuccess : cudaMemsetAsync(p, 0, bytes, d->stream);
-	if (memory_on_host)
-		memset(p, 0, bytes);
-	if (rc == cudaSuccess)
-		rc = cudaStreamSynchronize(d->stream); /* other streams may use the memory next */
-	if (rc != cudaSuccess) {
-		(void)free_memory(p);
-		return fail(d, "cudaMemset", rc);
-	}
+	d->base.counts.allocations++;
 	*out = p;
 	return 0;
+}
+
+int dev_alloc(struct dev *d, size_t bytes, void **out)
+{
+	int failed = dev_alloc_scratch(d, bytes, out);
+	if (failed != 0)
+		return failed;
+	if (memory_on_host) {
+		memset(*out, 0, bytes);
+		return 0;
+	}
+	cudaError_t rc = cudaMemsetAsync(*out, 0, bytes, d->stream);
+	if (rc == cudaSuccess)
+		rc = finish(d); /* other streams may use the memory next */
+	if (rc == cudaSuccess)
+		return 0;
+	(void)free_memory(*out);
+	*out = NULL;
+	return fail(d, "cudaMemset", rc);
 }
 
 bool dev_memory(struct dev *d, uint64_t *free_bytes, uint64_t *total)
@@ -238,13 +325,43 @@ static void begin_work(struct dev *d)
 		d->working = cudaEventRecord(d->event[FIRST + d->open], d->stream) == cudaSuccess;
 }
 
+/* Copies at most STAGE_BYTES bytes by way of pinned memory. */
+static cudaError_t copy_staged(struct dev *d, uint8_t *to, const uint8_t *host, size_t bytes)
+{
+	int i = d->next_stage;
+	uint8_t *stage = d->stage + (size_t)i * STAGE_BYTES;
+	cudaError_t rc = cudaEventSynchronize(d->event[STAGED + i]); /* at once if it was never recorded */
+	if (rc != cudaSuccess)
+		return rc;
+	memcpy(stage, host, bytes);
+	d->next_stage = (i + 1) % STAGES;
+	rc = cudaMemcpyAsync(to, stage, bytes, cudaMemcpyDefault, d->stream);
+	return rc == cudaSuccess ? cudaEventRecord(d->event[STAGED + i], d->stream) : rc;
+}
+
+/* Without pinned memory: waits for the copy. */
+static cudaError_t copy_pageable(struct dev *d, void *to, const void *host, size_t bytes)
+{
+	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyDefault, d->stream);
+	return rc == cudaSuccess ? finish(d) : rc;
+}
+
 int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 {
+	cudaError_t rc = cudaSuccess;
 	if (kn_list_flush(d) != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
+	d->base.counts.transfers++;
 	begin_work(d);
-	cudaError_t rc = cudaMemcpyAsync(to, host, bytes, cudaMemcpyDefault, d->stream);
+	if (d->stage == NULL)
+		d->stage = (uint8_t *)dev_host_alloc(d, (size_t)STAGES * STAGE_BYTES);
+	if (d->stage == NULL)
+		rc = copy_pageable(d, to, host, bytes);
+	for (size_t at = 0, n; d->stage != NULL && at < bytes && rc == cudaSuccess; at += n) {
+		n = bytes - at < STAGE_BYTES ? bytes - at : (size_t)STAGE_BYTES;
+		rc = copy_staged(d, (uint8_t *)to + at, (const uint8_t *)host + at, n);
+	}
 	return rc == cudaSuccess ? 0 : fail(d, "cudaMemcpy", rc);
 }
 
@@ -252,7 +369,7 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 static void add_busy(struct dev *d, cudaEvent_t first, cudaEvent_t last)
 {
 	float ms = 0;
-	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess)
+	if (cudaEventElapsedTime(&ms, first, last) == cudaSuccess && ms > 0)
 		d->base.busy_ns += (uint64_t)(ms * 1e6f);
 }
 
@@ -260,14 +377,12 @@ int dev_sync(struct dev *d)
 {
 	if (kn_list_flush(d) != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
-	cudaError_t rc = cudaEventRecord(d->event[DONE], d->stream);
-	if (rc == cudaSuccess)
-		rc = cudaEventSynchronize(d->event[DONE]);
+	cudaError_t rc = finish(d);
 	if (rc == cudaSuccess && d->working)
 		add_busy(d, d->event[FIRST + d->open], d->event[DONE]);
 	d->working = false;
 	if (rc == cudaSuccess)
-		rc = cudaStreamSynchronize(d->aside);
+		rc = cudaEventSynchronize(d->event[AFTER_ASIDE]); /* as above */
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
 }
 
@@ -344,15 +459,29 @@ bool dev_reached(struct dev *d, int mark) { return has_come(d, MARK + mark, "a s
 
 /* ---- commands ---- */
 
+/* With dependent launches the device starts the kernel while the one before it ends; it waits in kn_begin. */
+static cudaError_t launch(struct dev *d, const struct kn_command *c)
+{
+	void *where[KN_MAX_ARGS];
+	cudaLaunchAttribute overlaps;
+	cudaLaunchConfig_t how = {};
+	c->thunk(c, where);
+	overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	overlaps.val.programmaticStreamSerializationAllowed = 1;
+	how.gridDim = dim3(c->grid[0], c->grid[1], c->grid[2]);
+	how.blockDim = dim3(c->block[0], c->block[1], c->block[2]);
+	how.dynamicSmemBytes = c->shared;
+	how.stream = d->stream;
+	how.attrs = &overlaps;
+	how.numAttrs = d->dependent ? 1 : 0;
+	return cudaLaunchKernelExC(&how, c->kernel, where);
+}
+
 /* As dev_run, but returns the error to the caller without recording it. */
 static cudaError_t issue(struct dev *d, const struct kn_command *c)
 {
-	if (c->kind == KN_CALL) {
-		void *where[KN_MAX_ARGS];
-		c->thunk(c, where);
-		return cudaLaunchKernel(c->kernel, dim3(c->grid[0], c->grid[1], c->grid[2]),
-					dim3(c->block[0], c->block[1], c->block[2]), where, c->shared, d->stream);
-	}
+	if (c->kind == KN_CALL)
+		return launch(d, c);
 	if (c->kind == KN_PRODUCT)
 		return dev_library_run((const struct dev_product_call *)kn_args_of(c)) == 0 ? cudaSuccess
 											    : cudaErrorUnknown;

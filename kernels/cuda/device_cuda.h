@@ -13,6 +13,14 @@ __device__ static inline void *kn_shared(void) { return kn_shared_bytes; }
 
 __device__ static inline void kn_barrier(void) { __syncthreads(); }
 
+/* PTX ISA, "griddepcontrol": waits for the kernels before this one and sees what they wrote. */
+__device__ static inline void kn_begin(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
 __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
 
 __device__ static inline float kn_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -38,6 +46,11 @@ __device__ static inline void kn_add_shared(unsigned long long *at, unsigned lon
 	if (high != 0)
 		atomicAdd(half + 1, high);
 }
+
+__device__ static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
+
+/* What this thread wrote before is seen by others that see what it writes after; and the reverse for what it reads. */
+__device__ static inline void kn_fence(void) { __threadfence(); }
 
 __device__ static inline void kn_max_shared(unsigned long long *at, unsigned long long v) { atomicMax(at, v); }
 

@@ -13,8 +13,9 @@
 
 struct dev;
 
-/* KN_PRODUCT: a product of the vendor's library (library.h). KN_AFTER: only in emulation queues (emu_queue.h). */
-enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT, KN_PRODUCT, KN_AFTER };
+/* KN_PRODUCT: a product of the vendor's library (library.h). KN_AFTER, KN_STEP_OVER: only in emulation queues
+ * (emu_queue.h). */
+enum kn_command_kind : uint32_t { KN_CALL, KN_COPY, KN_COPY_OUT, KN_PRODUCT, KN_AFTER, KN_STEP_OVER };
 
 enum { KN_COMMAND_ALIGN = 64, KN_MAX_ARGS = 40 };
 

@@ -5,7 +5,8 @@
  * The choice for a type, a shape and a power of two of rows is made on first use: the step's recorded commands run,
  * then our own kernels and each of the library's algorithms compute the product several times, and the fastest is
  * remembered, permanently if there is a file. All write the right result, so nothing needs undoing. A choice takes at
- * most about BUDGET_NS of device time, and all choices TUNE_NS; after that our own kernels compute new products.
+ * most about BUDGET_NS of device time, and all choices TUNE_NS; after that, and once the model serves, our own kernels
+ * compute new products.
  *
  * The library gets packed weights only, and only more rows than a matrix unit's tile has: with fewer rows memory is
  * the limit, and unpacked weights need two to eight times the bandwidth. FP8 is also tried without conversion.
@@ -27,6 +28,8 @@
  */
 #include "kernels/cuda/library.h"
 
+#include <stdio.h>
+
 #include "kernels/cuda/activations.h"
 #include "kernels/cuda/matmul.h"
 
@@ -39,6 +42,7 @@ static const uint64_t BUDGET_NS = 100000000, TUNE_NS = 5000000000;
 /* Unpacks row blockIdx.x of the weights to float16 (BF16: bfloat16), padded to whole chunks. */
 template <int TYPE> __global__ void unpack(const uint8_t *w, int n_chunks, uint16_t *to)
 {
+	kn_begin();
 	to += (int64_t)blockIdx.x * n_chunks * KN_CHUNK;
 	kn_each_weight<TYPE>(w, (int)blockIdx.x, n_chunks,
 			     [&](int k, float v) { to[k] = TYPE == KN_BF16 ? kn_float_bf16(v) : kn_float_f16(v); });
@@ -59,6 +63,7 @@ template <int TYPE> __device__ static inline float largest_code()
  * that its scales allow to [2^14, 2^15). scale: the factor for its sums. */
 template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks, uint16_t *to, float *scale)
 {
+	kn_begin();
 	float all = 0, by[2], min[2];
 	int out = (int)blockIdx.x, n_slabs = n_chunks * KN_SLABS;
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * kn_form<TYPE>::record;
@@ -81,6 +86,7 @@ template <int TYPE> __global__ void unpack_blocks(const uint8_t *w, int n_chunks
 /* Writes row blockIdx.x of the activations, rounded as in matmul.h and padded with zeros. */
 template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide, uint16_t *to, float *inverse)
 {
+	kn_begin();
 	int exponent = 0;
 	x += (int64_t)blockIdx.x * n_in;
 	to += (int64_t)blockIdx.x * wide;
@@ -99,6 +105,7 @@ template <bool BF16> __global__ void flatten(const float *x, int n_in, int wide,
 /* Unpacks row blockIdx.x of e4m3 weights without conversion, padded to whole chunks. */
 __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
 {
+	kn_begin();
 	typedef kn_form<KN_CUDA_FP8> form;
 	int out = (int)blockIdx.x, half = out % KN_OUTS / 8;
 	const uint8_t *records = w + (int64_t)(out / KN_OUTS) * n_chunks * form::record;
@@ -117,6 +124,7 @@ __global__ void unpack_e4m3(const uint8_t *w, int n_chunks, uint8_t *to)
  * the row's codes NaN. */
 __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, float *scale)
 {
+	kn_begin();
 	x += (int64_t)blockIdx.x * n_in;
 	to += (int64_t)blockIdx.x * wide;
 	float by = kn_row_largest(x, n_in, true) / 448.0f, v[4];
@@ -136,6 +144,7 @@ __global__ void flatten_e4m3(const float *x, int n_in, int wide, uint8_t *to, fl
 /* Multiplies the sums with the factors' scales. */
 __global__ void finish(float *y, int64_t all, int n_out, const float *inverse, const float *w_scale)
 {
+	kn_begin();
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 	if (i < all) {
 		float v = y[i] * inverse[i / n_out];
@@ -337,8 +346,11 @@ void kn_cuda_library_open(struct kn_backend *b, const char *path)
 	b->choices = (struct kn_choices *)b->host->zalloc(sizeof *b->choices);
 	if (b->choices == NULL || dev_library_open(b->dev, &b->library, &why) != 0) {
 		b->library = NULL; /* our own kernels compute everything */
+		snprintf(b->lacks, sizeof b->lacks, "no vendor's library: %.90s",
+			 b->choices == NULL ? "no memory" : why.text);
 		return;
 	}
+	snprintf(b->lacks, sizeof b->lacks, "%s", dev_library_lacks(b->library));
 	if (path == NULL || path[0] == '\0' || strlen(path) >= sizeof b->choices_path)
 		return;
 	memcpy(b->choices_path, path, strlen(path) + 1);
@@ -364,13 +376,16 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 	struct kn_choice *known = kn_choices_find(b->choices, w->type, w->n_out, w->n_in, rows);
 	if (known != NULL && known->own)
 		return KN_NOT_TAKEN;
-	if (known == NULL && b->tuned_ns >= TUNE_NS)
+	if (known == NULL && (b->serving || b->tuned_ns >= TUNE_NS))
 		return KN_NOT_TAKEN;
 	if (!room(b, w, &s))
 		return dev_fault(b->dev)[0] != '\0' ? (int)SL_EIO : (int)KN_NOT_TAKEN;
 	if (known != NULL && known->fp8)
 		s = shape_of(w, n_rows, true);
-	if (known == NULL || (known->fp8 && !multiplies_fp8(b, w)) || !taken(b, &s, known)) {
+	bool usable = known != NULL && !(known->fp8 && !multiplies_fp8(b, w)) && taken(b, &s, known);
+	if (!usable && b->serving)
+		return KN_NOT_TAKEN;
+	if (!usable) {
 		struct kn_choice made = {w->type, w->n_out, w->n_in, rows, true, false, {}, 0};
 		int rc = tune(b, w, x, n_rows, y, &made);
 		if (rc != 0)

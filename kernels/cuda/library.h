@@ -62,6 +62,8 @@ void dev_library_close(struct dev_library *l);
  * for the same key only. */
 const char *dev_library_key(const struct dev_library *l);
 enum dev_fp8 dev_library_fp8(const struct dev_library *l);
+/* What this device could do with another version of the library, one line for the log; "": nothing. Borrowed from l. */
+const char *dev_library_lacks(const struct dev_library *l);
 /* Writes algorithms for the product, promising ones first, and returns how many: at most DEV_MOST_WAYS. */
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out);
 /* Whether the algorithm supports this product. */

@@ -42,7 +42,8 @@ struct dev_library {
 	struct calls call;
 	cublasLtHandle_t handle;
 	void *workspace;
-	char key[256];
+	enum dev_fp8 fp8;
+	char key[256], lacks[96];
 };
 
 template <class F> static bool get(void *so, const char *name, F *out)
@@ -83,11 +84,9 @@ static bool describe_scales(const struct dev_library *l, const struct dev_produc
 	       done(l->call.desc_set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &x, sizeof x));
 }
 
-enum dev_fp8 dev_library_fp8(const struct dev_library *l)
-{
-	int capability = dev_capability(l->dev);
-	return capability < 89 ? DEV_FP8_NONE : capability == 90 ? DEV_FP8_SCALED : DEV_FP8_PLAIN;
-}
+enum dev_fp8 dev_library_fp8(const struct dev_library *l) { return l->fp8; }
+
+const char *dev_library_lacks(const struct dev_library *l) { return l->lacks; }
 
 /* c NULL: for a query. */
 static bool describe(const struct dev_library *l, const struct dev_product *s, const struct dev_product_call *c,
@@ -108,6 +107,35 @@ static bool describe(const struct dev_library *l, const struct dev_product *s, c
 	       done(l->call.layout_create(&p->y, CUDA_R_32F, n_out, n_rows, s->n_out));
 }
 
+/* Whether there is an algorithm for a plain shape in that mode. */
+static bool can_fp8(struct dev_library *l, enum dev_fp8 mode)
+{
+	const struct dev_product any = {4096, 4096, 256, DEV_E4M3};
+	struct dev_algo ways[DEV_MOST_WAYS];
+	l->fp8 = mode;
+	return dev_library_ways(l, &any, ways) > 0;
+}
+
+/* The best mode that both the device and this version of the library support. An older one refuses an attribute that it
+ * does not know, or has no algorithm: the log names that. */
+static void find_fp8(struct dev_library *l)
+{
+	int capability = dev_capability(l->dev), version = (int)l->call.version();
+	if (capability < 89) {
+		l->fp8 = DEV_FP8_NONE;
+	} else if (capability == 90 && can_fp8(l, DEV_FP8_SCALED)) {
+		return;
+	} else if (can_fp8(l, DEV_FP8_PLAIN)) {
+		if (capability == 90)
+			snprintf(l->lacks, sizeof l->lacks, "cuBLASLt %d.%d has no FP8 with scales per row (12.9 has)",
+				 version / 10000, version / 100 % 100);
+	} else {
+		l->fp8 = DEV_FP8_NONE;
+		snprintf(l->lacks, sizeof l->lacks, "cuBLASLt %d.%d has no FP8 for this device", version / 10000,
+			 version / 100 % 100);
+	}
+}
+
 static int open_handle(struct dev_library *l, struct sl_err *err)
 {
 	const struct kn_plugin_host *host = dev_host(l->dev);
@@ -121,6 +149,7 @@ static int open_handle(struct dev_library *l, struct sl_err *err)
 		l->workspace = NULL;
 		return host->errf(err, SL_ENOMEM, "no memory for libcublasLt's workspace");
 	}
+	find_fp8(l);
 	/* dev_name, not dev_describe: free memory must not be part of a key. */
 	snprintf(l->key, sizeof l->key, "%.180s, cuBLASLt %zu", dev_name(l->dev), l->call.version());
 	return 0;

@@ -8,6 +8,10 @@
  * everything that varies between steps is in device memory. Other lists run command by command; a list seen for the
  * second time is captured and runs as a graph.
  *
+ * Graphs are looked for from the latest used to the oldest, first by length and first command, whose grid has the
+ * number of rows: so a decode that repeats is compared once. Only a list without a graph is hashed. A list that the
+ * device refused to capture is remembered and runs plainly from then on.
+ *
  * Lists are compared by all bytes, not by a digest, so a graph can never stand for another step. Memory that moved
  * needs no special care, because its address is in the list. Graphs are still dropped when memory that they may name
  * is freed: they could never match again.
@@ -22,7 +26,9 @@ struct kn_list {
 	uint8_t *at; /* [room], KN_COMMAND_ALIGN-aligned */
 	void *owned;
 	size_t n, room; /* bytes */
-	bool broken;    /* some commands ran early: the list is not the complete step */
+	size_t head;    /* with has_head: what runs as a graph ends here */
+	bool has_head;
+	bool broken; /* some commands ran early: the list is not the complete step */
 	/* Called before commands run; sends their inputs. 0 or SL_EIO. */
 	int (*before)(void *ctx);
 	void *ctx;
@@ -36,8 +42,13 @@ static inline const struct kn_command *kn_list_at(const struct kn_list *l, size_
 {
 	return (const struct kn_command *)(const void *)(l->at + at);
 }
-/* Offset of the first command that copies results out; those before it compute. */
+/* The commands from here on bring results to the host, whose addresses differ from step to step: they are in no graph.
+ */
+void kn_list_end_head(struct kn_list *l);
+/* Bytes of the commands before them. */
 size_t kn_list_head(const struct kn_list *l);
+/* Removes the last command, recorded at that offset. */
+void kn_list_undo(struct dev *d, size_t at);
 /* Runs the commands in [from, to). 0 or SL_EIO. */
 int kn_list_run(struct dev *d, const struct kn_list *l, size_t from, size_t to);
 /* Runs the list that d records, if any, and leaves it empty and broken. 0 or SL_EIO. */
@@ -45,21 +56,21 @@ int kn_list_flush(struct dev *d);
 
 /* ---- graphs ---- */
 
-enum { KN_MAX_GRAPHS = 64, KN_SEEN = 256, KN_SEEN_WAYS = 8 };
+enum { KN_MAX_GRAPHS = 64, KN_SEEN = 256, KN_SEEN_WAYS = 8, KN_REFUSED = 64 };
 
 struct kn_graph {
 	struct dev_graph *graph;
 	uint8_t *bytes; /* owned: its commands */
 	size_t n;
-	uint64_t digest, used;
 };
 
 struct kn_graphs {
-	struct kn_graph all[KN_MAX_GRAPHS];
+	struct kn_graph all[KN_MAX_GRAPHS]; /* the latest used first */
 	int n;
 	uint64_t seen[KN_SEEN / KN_SEEN_WAYS][KN_SEEN_WAYS]; /* digests of lists seen once, indexed by their low bits */
-	uint64_t clock;
+	uint64_t no[KN_REFUSED];                             /* digests of refused lists, a ring: 0: none */
 	uint64_t hits, misses, captures, refused;
+	uint64_t compares; /* of whole lists */
 };
 
 /* Runs the first n bytes of the list, as a graph if one exists or is due. 0 or SL_EIO. */

@@ -27,6 +27,7 @@ enum { THREADS = 128, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 template <bool BF16>
 __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8_t *units, float *sums, float *inverse)
 {
+	kn_begin();
 	int row = (int)blockIdx.x, tile = row / KN_ROWS, in = row % KN_ROWS;
 	bool there = row < n_rows;
 	int exponent = 0;
@@ -136,6 +137,7 @@ void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const str
 
 template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
 {
+	kn_begin();
 	int lane = (int)threadIdx.x % KN_WARP, first = (int)blockIdx.y * ROWS;
 	int out = (int)blockIdx.x * F32_OUTS + (int)threadIdx.x / KN_WARP;
 	if (out >= n_out)
@@ -202,6 +204,7 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 template <int TYPE>
 __global__ void embed(const uint8_t *w, const float *w_scale, int n_in, int n_chunks, const int32_t *token, float *y)
 {
+	kn_begin();
 	int out = token[blockIdx.x];
 	y += (int64_t)blockIdx.x * n_in;
 	kn_each_weight<TYPE>(w, out, n_chunks, [&](int k, float v) {
@@ -212,6 +215,7 @@ __global__ void embed(const uint8_t *w, const float *w_scale, int n_in, int n_ch
 
 __global__ void embed_f32(const float *w, int n_in, const int32_t *token, float *y)
 {
+	kn_begin();
 	w += (int64_t)token[blockIdx.x] * n_in;
 	y += (int64_t)blockIdx.x * n_in;
 	for (int k = (int)threadIdx.x; k < n_in; k += THREADS)

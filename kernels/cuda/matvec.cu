@@ -28,12 +28,22 @@
  *     instructions a slab-tile and 16 more to scale, against 2 and 4 here. Not measured on a device.
  *     INT4: a scale for four slabs, whose 8 matrix operations go into one accumulator: 1/2 + 1 + 22 + 2 + a quarter of 8
  *     and no head but 2 of the chunk: 28 of 62 slots, so bound by memory; 4.125 bits a weight: 3.9 times bf16's rate.
+ *  3  for one or two rows the norm or gate after a product is done by its last block, which has the threads for it:
+ * three
+ *     launches fewer a layer. A norm's kernel has one block a row anyway, so what goes is the time from the end of one
+ *     kernel to the start of the next, 1 to 1.5 us, for an atomic add and a fence of each block. Counted for 32 layers:
+ *     96 launches of 330, some 100 us of 3.5 ms. For more rows a block each in parallel is quicker. Not measured on a
+ *     device.
  */
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/rows.h"
 
-enum { THREADS = KN_PARTS * KN_WARP };
+enum {
+	THREADS = KN_PARTS * KN_WARP,
+	FEW = 2, /* rows: one block does what follows, where a kernel of its own would have a block a row */
+};
+static_assert((int)THREADS == (int)NORM_THREADS, "a block does a row's norm or gate");
 
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
+template <int TYPE, int NT> __device__ static inline void multiply(const struct kn_product &p)
 {
 	typedef kn_form<TYPE> form;
 	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP, tile = (int)blockIdx.x;
@@ -84,16 +94,62 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec
 	}
 }
 
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
+{
+	kn_begin();
+	multiply<TYPE, NT>(p);
+}
+
+/* The last block also does what follows. */
+template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_then(struct kn_product p, struct kn_then then)
+{
+	kn_begin();
+	multiply<TYPE, 1>(p);
+	if (kn_is_last_block(then.arrived, gridDim.x))
+		kn_then_rows(then);
+}
+
+template <int NT> static size_t shared_bytes() { return KN_PARTS * NT * KN_ROWS * KN_OUTS * sizeof(float); }
+
 template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct kn_product *p)
 {
-	size_t shared = KN_PARTS * NT * KN_ROWS * KN_OUTS * sizeof(float);
-	return KN_LAUNCH(b->dev, (matvec<TYPE, NT>), (unsigned)kn_cuda_tiles(p->n_out), THREADS, shared, *p);
+	return KN_LAUNCH(b->dev, (matvec<TYPE, NT>), (unsigned)kn_cuda_tiles(p->n_out), THREADS, shared_bytes<NT>(),
+			 *p);
+}
+
+/* ---- what follows ---- */
+
+/* The recorded product that was launched last, if nothing followed it; NULL. */
+static const struct kn_product *last_product(struct kn_backend *b)
+{
+	struct kn_list *l = dev_recording(b->dev);
+	if (l == NULL || b->last.serial != dev_serial(b->dev) || b->last.at >= l->n)
+		return NULL;
+	return (const struct kn_product *)kn_args_of(kn_list_at(l, b->last.at));
+}
+
+int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then *then)
+{
+	const struct kn_product *last = last_product(b);
+	if (last == NULL || b->arrived == NULL || last->y != y || last->n_out != n_out || last->x.n_rows > FEW ||
+	    last->x.n_rows != then->n_rows)
+		return KN_NOT_TAKEN;
+	struct kn_product p = *last;
+	then->arrived = b->arrived;
+	kn_list_undo(b->dev, b->last.at);
+	return kn_of_packed(b->last.type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		return KN_LAUNCH(b->dev, matvec_then<decltype(t)::type>, (unsigned)kn_cuda_tiles(p.n_out), THREADS,
+				 shared_bytes<1>(), p, *then);
+	});
 }
 
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 {
-	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+	size_t at = dev_recording(b->dev) != NULL ? dev_recording(b->dev)->n : 0;
+	int rc = kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
 		constexpr int of = decltype(t)::type;
 		return p->x.n_rows <= KN_ROWS ? launch<of, 1>(b, p) : launch<of, 2>(b, p);
 	});
+	b->last = {at, dev_serial(b->dev), type};
+	return rc;
 }

@@ -38,6 +38,7 @@ static uint64_t later(const struct kn_backend *b)
 bool kn_cuda_memory(struct kn_backend *b, struct kn_memory *out)
 {
 	*out = {};
+	kn_cuda_uploads_end(b); /* all weights are there */
 	if (!dev_memory(b->dev, &out->free, &out->total))
 		return false;
 	out->later = later(b);

@@ -120,6 +120,7 @@ __device__ static inline void add_slab(const uint8_t *stage, const struct held<T
 /* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_product p, float *parts)
 {
+	kn_begin();
 	typedef kn_form<TYPE> form;
 	typedef struct plan<TYPE, NT> P;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
@@ -193,6 +194,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 
 __global__ void add_parts(struct kn_product p, const float *parts)
 {
+	kn_begin();
 	int64_t all = (int64_t)p.x.n_rows * p.n_out, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 	if (i >= all)
 		return;

@@ -42,6 +42,7 @@ __device__ static inline uint64_t mix(uint64_t z)
 /* Writes row first + blockIdx.x of floats. */
 template <int TYPE> __global__ void float_rows(struct noise n, int first, int n_in, uint8_t *to, int64_t row_bytes)
 {
+	kn_begin();
 	uint64_t state = mix(n.seed ^ mix((uint64_t)first + blockIdx.x));
 	to += (int64_t)blockIdx.x * row_bytes;
 	for (int i = (int)threadIdx.x; i < n_in; i += THREADS) {
@@ -91,6 +92,7 @@ template <int TYPE> struct block_form {
 template <int TYPE>
 __global__ void block_rows(struct noise n, int first, int n_blocks, int bytes, uint8_t *to, int64_t row_bytes)
 {
+	kn_begin();
 	typedef block_form<TYPE> form;
 	uint64_t state = mix(n.seed ^ mix((uint64_t)first + blockIdx.x));
 	to += (int64_t)blockIdx.x * row_bytes;

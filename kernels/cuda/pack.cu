@@ -19,7 +19,14 @@
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/packed.h"
 
-enum { THREADS = 128, STAGE_BYTES = 16 << 20 };
+enum {
+	THREADS = 128,
+#ifdef KN_EMULATED
+	STAGE_BYTES = 64 << 10, /* so that small matrices come in several pieces */
+#else
+	STAGE_BYTES = 16 << 20,
+#endif
+};
 
 __device__ static inline uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8; }
 
@@ -199,6 +206,7 @@ __device__ static inline void put_heads(uint8_t *first, uint8_t *second, const u
 template <int TYPE>
 __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_in, struct floats f, uint8_t *to)
 {
+	kn_begin();
 	typedef kn_form<TYPE> form;
 	int chunk = (int)blockIdx.x, tile = (int)blockIdx.y, out = tile * KN_OUTS + (int)threadIdx.x;
 	uint8_t *record = to + ((int64_t)tile * gridDim.x + chunk) * form::record;
@@ -215,6 +223,7 @@ __global__ void pack(const uint8_t *rows, int64_t row_bytes, int n_rows, int n_i
 /* scale[out] = max |w| / 448 over finite weights; one warp per output. */
 __global__ void fp8_scales(const uint8_t *rows, int64_t row_bytes, int type, int n_rows, int n_in, float *scale)
 {
+	kn_begin();
 	int out = (int)blockIdx.x * (THREADS / KN_WARP) + (int)threadIdx.x / KN_WARP;
 	if (out >= n_rows)
 		return; /* the whole warp */
@@ -276,34 +285,39 @@ struct source {
 	const struct kn_noise *noise; /* used if host is NULL */
 };
 
-/* Brings rows [first, first + n) of matrix `which` to the device, in the file layout of that type. */
+/* Brings rows [first, first + n) of matrix `which` to the device, in the file layout of that type: to `to`, or if NULL
+ * to *at. */
 static int bring(struct kn_backend *b, const struct source *s, int which, int type, int64_t row_bytes, int first, int n,
-		 int n_in, void *to)
+		 int n_in, uint8_t *to, uint8_t **at)
 {
-	if (s->host == NULL)
-		return kn_cuda_noise_rows(b, &s->noise[which], type, row_bytes, first, n, n_in, to);
-	return dev_copy_in(b->dev, to, (const uint8_t *)s->host[which] + first * row_bytes,
-			   (size_t)row_bytes * (size_t)n);
+	size_t bytes = (size_t)row_bytes * (size_t)n;
+	if (s->host != NULL)
+		return kn_cuda_bring(b, (const uint8_t *)s->host[which] + first * row_bytes, bytes, to, at);
+	int rc = to == NULL ? kn_cuda_room(b, &b->stage, bytes) : 0;
+	if (rc != 0)
+		return rc;
+	*at = to != NULL ? to : (uint8_t *)b->stage.at;
+	return kn_cuda_noise_rows(b, &s->noise[which], type, row_bytes, first, n, n_in, *at);
 }
 
 /* Writes the n_rows rows of matrix `which` to w->data, which is zero, from row `begin` on. */
 static int fill(struct kn_backend *b, const struct kn_weight *w, const struct source *s, int which, int from,
 		int64_t row_bytes, int begin, int n_rows)
 {
-	if (w->type == KN_F32)
-		return bring(b, s, which, from, row_bytes, 0, n_rows, w->n_in,
-			     (uint8_t *)const_cast<void *>(w->data) + begin * row_bytes);
+	bool packed = w->type != KN_F32;
+	uint8_t *data = (uint8_t *)const_cast<void *>(w->data), *at;
 	int64_t least = KN_OUTS, fits = STAGE_BYTES / row_bytes / least * least,
 		most = 65535 * least; /* a grid's limit */
+	int rc = 0;
 	fits = fits < least ? least : fits > most ? most : fits;
-	if (fits > n_rows)
-		fits = n_rows;
-	int rc = kn_cuda_room(b, &b->stage, (size_t)(fits * row_bytes));
 	for (int first = 0, n; rc == 0 && first < n_rows; first += n) {
 		n = n_rows - first < fits ? n_rows - first : (int)fits;
-		rc = bring(b, s, which, from, row_bytes, first, n, w->n_in, b->stage.at);
-		if (rc == 0)
-			rc = pack_piece(b, w, from, (const uint8_t *)b->stage.at, row_bytes, begin + first, n);
+		uint8_t *to = packed ? NULL : data + (begin + first) * row_bytes;
+		rc = bring(b, s, which, from, row_bytes, first, n, w->n_in, to, &at);
+		if (rc == 0 && packed)
+			rc = pack_piece(b, w, from, at, row_bytes, begin + first, n);
+		if (rc == 0 && s->host != NULL)
+			rc = kn_cuda_brought(b);
 	}
 	return rc;
 }

@@ -121,6 +121,7 @@ __global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type,
 			      const int32_t *row_seq, float *q, int n_heads, int q_row, float *k, const float *v,
 			      int k_row, uint8_t *k_pool, uint8_t *v_pool, int heads_each)
 {
+	kn_begin();
 	float *turns = (float *)kn_shared(); /* [n_rot / 2][cosine, sine] */
 	int t = (int)threadIdx.x, row = (int)blockIdx.x, hd = pages.head_dim, pos = row_pos[row];
 	int first = (int)blockIdx.y * heads_each, group = n_heads / pages.n_kv_heads;

@@ -21,174 +21,20 @@
  *     (bf16). Activations of a row: conversions read 4 bytes of 4096 + 4096 + 14336 numbers, 90 kB, less. Not measured
  *     on a device.
  */
-#include "kernels/cuda/activations.h"
+#include "kernels/cuda/rows.h"
 
 enum {
 	THREADS = 128,
 	WARPS = THREADS / KN_WARP,
-	NORM_THREADS = 256,
-	NORM_WARPS = NORM_THREADS / KN_WARP,
-	NARROW = 1024, /* the widest row that a warp handles */
-	KEPT = 8,      /* times 4 numbers per thread stay in registers */
 };
 
 static bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
-/* Numbers i…i+3 of n, zero past the end; wide: a 16-byte load is aligned and within bounds. */
-__device__ static inline struct kn_f4 load4(const float *x, int64_t i, int64_t n, bool wide)
-{
-	if (wide)
-		return *(const struct kn_f4 *)(const void *)(x + i);
-	return {i < n ? x[i] : 0.0f, i + 1 < n ? x[i + 1] : 0.0f, i + 2 < n ? x[i + 2] : 0.0f,
-		i + 3 < n ? x[i + 3] : 0.0f};
-}
-
-__device__ static inline void store4(float *x, int64_t i, int64_t n, bool wide, struct kn_f4 v)
-{
-	if (wide) {
-		*(struct kn_f4 *)(void *)(x + i) = v;
-		return;
-	}
-	if (i < n)
-		x[i] = v.x;
-	if (i + 1 < n)
-		x[i + 1] = v.y;
-	if (i + 2 < n)
-		x[i + 2] = v.z;
-	if (i + 3 < n)
-		x[i + 3] = v.w;
-}
-
 /* ---- the norm ---- */
-
-struct norm {
-	float *x;         /* written only with a sum */
-	const float *add; /* NULL: no sum */
-	const float *gain;
-	float *y;
-	float eps;
-	int n_rows, width;
-	bool wide;
-	struct kn_into to;
-};
-
-/* Numbers i…i+3 of a row, plus the residual. */
-__device__ static inline struct kn_f4 summand(const struct norm &c, int64_t row, int i)
-{
-	struct kn_f4 v = load4(c.x + row, i, c.width, c.wide);
-	if (c.add == NULL)
-		return v;
-	struct kn_f4 a = load4(c.add + row, i, c.width, c.wide);
-	v.x += a.x;
-	v.y += a.y;
-	v.z += a.z;
-	v.w += a.w;
-	return v;
-}
-
-__device__ static inline float squares(const struct kn_f4 &v, float sum)
-{
-	return kn_fma(v.w, v.w, kn_fma(v.z, v.z, kn_fma(v.y, v.y, kn_fma(v.x, v.x, sum))));
-}
-
-/* Stores the normed numbers and returns them. */
-__device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v,
-						 float scale)
-{
-	struct kn_f4 g = load4(c.gain, i, c.width, c.wide);
-	struct kn_f4 y = {v.x * scale * g.x, v.y * scale * g.y, v.z * scale * g.z, v.w * scale * g.w};
-	store4(c.y + row, i, c.width, c.wide, y);
-	if (c.add != NULL)
-		store4(c.x + row, i, c.width, c.wide, v);
-	return y;
-}
-
-__device__ static inline float largest_of(const struct kn_f4 &v, float most)
-{
-	return fmaxf(fmaxf(fmaxf(most, fabsf(v.x)), fmaxf(fabsf(v.y), fabsf(v.z))), fabsf(v.w));
-}
-
-/* Row number `row`, made before by the same threads, as products take it: of each thread the first numbers are in
- * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's
- * largest. Shared memory: a float for each warp of the block, whose contents are lost. */
-template <bool WARP>
-__device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept,
-					  int n_kept, const float *y, int width, bool wide, float most, float *largest)
-{
-	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
-	const struct kn_f4 zero = {0, 0, 0, 0};
-	int end = to.n_slabs * KN_SLAB; /* whole warps of it */
-	most = kn_warp_max(most);
-	if (!WARP) {
-		kn_barrier();
-		if (t % KN_WARP == 0)
-			largest[t / KN_WARP] = most;
-		kn_barrier();
-		for (int i = 0; i < NORM_WARPS; i++)
-			most = fmaxf(most, largest[i]);
-	}
-	int exponent = to.bf16 ? 0 : kn_scaling_exponent(most);
-	float scale = kn_power(exponent);
-	if (t == 0)
-		to.inverse[row] = kn_power(-exponent);
-	UNROLL_FOR(int j = 0; j < KEPT; j++) {
-		int i = 4 * (t + j * N);
-		if (j < n_kept && i < end)
-			kn_put_units(to, row, i, kept[j], scale);
-	}
-	for (int i = 4 * (t + n_kept * N); i < end; i += 4 * N)
-		kn_put_units(to, row, i, y != NULL && i < width ? load4(y, i, width, wide) : zero, scale);
-}
-
-/* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
- * only by the thread that reads it. WARP: by a warp. INTO: as products take it, too. */
-template <bool WARP, bool INTO = false>
-__device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
-{
-	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
-	struct kn_f4 kept[KEPT] = {};
-	float sum = 0, most = 0;
-	UNROLL_FOR(int j = 0; j < KEPT; j++) {
-		int i = 4 * (t + j * N);
-		if (i >= c.width)
-			continue;
-		kept[j] = summand(c, row, i);
-		sum = squares(kept[j], sum);
-	}
-	for (int i = 4 * (t + KEPT * N); i < c.width; i += 4 * N)
-		sum = squares(summand(c, row, i), sum);
-	sum = kn_warp_sum(sum);
-	if (!WARP) {
-		if (t % KN_WARP == 0)
-			sums[t / KN_WARP] = sum;
-		kn_barrier();
-		sum = 0;
-		for (int i = 0; i < NORM_WARPS; i++)
-			sum += sums[i];
-	}
-	float scale = 1.0f / sqrtf(sum / (float)c.width + c.eps);
-	UNROLL_FOR(int j = 0; j < KEPT; j++) {
-		int i = 4 * (t + j * N);
-		if (i < c.width) {
-			kept[j] = put_normed(c, row, i, kept[j], scale);
-			most = largest_of(kept[j], most);
-		}
-	}
-	for (int i = 4 * (t + KEPT * N); i < c.width; i += 4 * N)
-		most = largest_of(put_normed(c, row, i, summand(c, row, i), scale), most);
-	if constexpr (INTO)
-		convert_row<WARP>(c.to, (int)(row / c.width), t, kept, KEPT, c.y + row, c.width, c.wide, most, sums);
-}
-
-/* Row number `row` of a tile that has fewer. */
-template <bool WARP> __device__ static inline void no_row(const struct kn_into &to, int row, int t, float *sums)
-{
-	const struct kn_f4 none[KEPT] = {};
-	convert_row<WARP>(to, row, t, none, KEPT, NULL, 0, false, 0, sums);
-}
 
 __global__ void norm_wide_into(struct norm c)
 {
+	kn_begin();
 	int row = (int)blockIdx.x, t = (int)threadIdx.x;
 	if (row < c.n_rows)
 		norm_row<false, true>(c, (int64_t)row * c.width, t, (float *)kn_shared());
@@ -198,6 +44,7 @@ __global__ void norm_wide_into(struct norm c)
 
 __global__ void norm_narrow_into(struct norm c)
 {
+	kn_begin();
 	int t = (int)threadIdx.x,
 	    row = (int)blockIdx.x * WARPS + t / KN_WARP; /* each whole warp has one, and there are all */
 	if (row < c.n_rows)
@@ -208,11 +55,13 @@ __global__ void norm_narrow_into(struct norm c)
 
 __global__ void norm_wide(struct norm c)
 {
+	kn_begin();
 	norm_row<false>(c, (int64_t)blockIdx.x * c.width, (int)threadIdx.x, (float *)kn_shared());
 }
 
 __global__ void norm_narrow(struct norm c)
 {
+	kn_begin();
 	int t = (int)threadIdx.x, row = (int)blockIdx.x * WARPS + t / KN_WARP;
 	if (row < c.n_rows) /* the whole warp */
 		norm_row<true>(c, (int64_t)row * c.width, t % KN_WARP, NULL);
@@ -221,6 +70,7 @@ __global__ void norm_narrow(struct norm c)
 /* One warp per head: each row's query and key heads, which are contiguous and have their own gains. */
 __global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int n_all, int row_floats)
 {
+	kn_begin();
 	int t = (int)threadIdx.x, i = (int)blockIdx.x * WARPS + t / KN_WARP, head = i % n_all;
 	if (head >= n_heads)
 		c.gain = k_gain;
@@ -262,6 +112,18 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 	/* An in-place norm is of heads or of a residual, which is not an input of products. */
 	if (n_rows > 0 && (add != NULL || x != y) && kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;
+	if (c.to.units != NULL && add != NULL) {
+		struct kn_then then = {};
+		then.what = KN_THEN_NORM;
+		then.norm = c;
+		then.n_rows = n_rows;
+		then.width = width;
+		int rc = kn_cuda_then(b, add, width, &then);
+		if (rc != KN_NOT_TAKEN) {
+			kn_cuda_converted(b, y, width, &c.to);
+			return rc;
+		}
+	}
 	if (c.to.units != NULL) {
 		unsigned all = (unsigned)c.to.n_all; /* a multiple of 8 */
 		int rc = width <= NARROW
@@ -288,20 +150,6 @@ int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const 
 
 /* ---- elements ---- */
 
-/* x[i] = of(x[i], y[i]); what is made of one number. */
-struct silu_mul {
-	__device__ float of(float g, float up) const { return g / (1.0f + expf(-g)) * up; }
-};
-
-/* (1 + tanh(z)) / 2 is 1 / (1 + exp(-2z)), which loses nothing where tanh is close to -1. */
-struct gelu_mul {
-	__device__ float of(float g, float up) const
-	{
-		float z = 0.7978845608f * (g + 0.044715f * g * g * g);
-		return g / (1.0f + expf(-2.0f * z)) * up;
-	}
-};
-
 struct sum {
 	__device__ float of(float x, float y) const { return x + y; }
 };
@@ -324,14 +172,9 @@ struct numbers {
 	bool wide;
 };
 
-template <class OP>
-__device__ static inline struct kn_f4 four_of(const OP &op, const struct kn_f4 &x, const struct kn_f4 &y)
-{
-	return {op.of(x.x, y.x), op.of(x.y, y.y), op.of(x.z, y.z), op.of(x.w, y.w)};
-}
-
 template <class OP> __global__ void each(OP op, struct numbers c)
 {
+	kn_begin();
 	int64_t i = 4 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
 	if (i >= c.n)
 		return;
@@ -369,19 +212,9 @@ int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 	return launch(b, gelu_mul{}, gate, up, n_rows, width, 0);
 }
 
-/* Numbers i…i+3 of a row of y: op applied to the two halves of that row of x. */
-template <class OP>
-__device__ static inline struct kn_f4 gate4(const OP &op, const float *x, int64_t row, int i, int width, float *y,
-					    bool wide)
-{
-	struct kn_f4 v =
-	    four_of(op, load4(x + row * 2 * width, i, width, wide), load4(x + (row * 2 + 1) * width, i, width, wide));
-	store4(y + row * width, i, width, wide, v);
-	return v;
-}
-
 template <class OP> __global__ void halves(OP op, const float *x, int width, float *y, bool wide)
 {
+	kn_begin();
 	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
 	if (i < width)
 		gate4(op, x, blockIdx.x, i, width, y, wide);
@@ -391,17 +224,13 @@ template <class OP> __global__ void halves(OP op, const float *x, int width, flo
 template <class OP>
 __global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
 {
-	int64_t row = blockIdx.x;
-	float most = 0;
-	bool there = row < to.n_rows;
-	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS)
-		most = largest_of(gate4(op, x, row, i, width, y, wide), most);
-	convert_row<false>(to, (int)row, (int)threadIdx.x, NULL, 0, there ? y + row * width : NULL, width, wide, most,
-			   (float *)kn_shared());
+	kn_begin();
+	gate_row(op, x, blockIdx.x, width, y, wide, to, (int)blockIdx.x < to.n_rows);
 }
 
 template <class OP>
-static int launch_halves(struct kn_backend *b, OP op, const float *x, int n_rows, int width, float *y)
+static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, const float *x, int n_rows, int width,
+			 float *y)
 {
 	struct kn_into to;
 	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
@@ -410,8 +239,18 @@ static int launch_halves(struct kn_backend *b, OP op, const float *x, int n_rows
 	if (to.units == NULL)
 		return KN_LAUNCH(b->dev, halves<OP>, dim3((unsigned)n_rows, blocks_of(width)), THREADS, 0, op, x, width,
 				 y, wide);
-	int rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float), op, x,
-			   width, y, wide, to);
+	struct kn_then then = {};
+	then.what = what;
+	then.x = x;
+	then.y = y;
+	then.n_rows = n_rows;
+	then.width = width;
+	then.wide = wide;
+	then.to = to;
+	int rc = kn_cuda_then(b, x, 2 * width, &then);
+	if (rc == KN_NOT_TAKEN)
+		rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float),
+			       op, x, width, y, wide, to);
 	kn_cuda_converted(b, y, width, &to);
 	return rc;
 }
@@ -419,8 +258,8 @@ static int launch_halves(struct kn_backend *b, OP op, const float *x, int n_rows
 int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
 {
 	n_rows = kn_cuda_rows(b, n_rows);
-	return gelu ? launch_halves(b, gelu_mul{}, x, n_rows, width, y)
-		    : launch_halves(b, silu_mul{}, x, n_rows, width, y);
+	return gelu ? launch_halves(b, gelu_mul{}, KN_THEN_GELU, x, n_rows, width, y)
+		    : launch_halves(b, silu_mul{}, KN_THEN_SILU, x, n_rows, width, y);
 }
 
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)
@@ -446,6 +285,7 @@ int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int w
 /* Rows are copied whole: block (i, part) has a part of row rows[i]. */
 __global__ void gather(const float *x, const int32_t *rows, int width, float *y, bool wide)
 {
+	kn_begin();
 	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
 	int64_t from = (int64_t)rows[blockIdx.x] * width, to = (int64_t)blockIdx.x * width;
 	if (i < width)
@@ -481,6 +321,7 @@ __device__ static inline float block_sum(float x, float *sums, int t)
 /* One block per row; each number is read and written by one thread. */
 __global__ void layer_norm(float *x, const float *add, const float *gain, const float *bias, float eps, int width)
 {
+	kn_begin();
 	float *sums = (float *)kn_shared(), sum = 0, squares = 0;
 	int t = (int)threadIdx.x;
 	int64_t row = (int64_t)blockIdx.x * width;
@@ -517,6 +358,7 @@ int kn_cuda_gelu(struct kn_backend *b, float *x, int n_rows, int width)
 
 __global__ void add_table_row(const float *w, const int32_t *rows, int width, float *y)
 {
+	kn_begin();
 	int i = (int)blockIdx.y * THREADS + (int)threadIdx.x;
 	int64_t from = rows != NULL ? (int64_t)rows[blockIdx.x] * width : 0;
 	if (i < width)
@@ -533,6 +375,7 @@ int kn_cuda_embed_add(struct kn_backend *b, const float *w, enum kn_embed_by by,
 /* One block per text; a thread adds a column, row after row. */
 __global__ void add_up(const float *x, const struct kn_text *texts, int width, float *sums)
 {
+	kn_begin();
 	struct kn_text text = texts[blockIdx.x];
 	int i = (int)blockIdx.y * THREADS + (int)threadIdx.x;
 	if (i >= width)

@@ -659,6 +659,7 @@ __device__ static void tops(struct sample_shared *s, const float *l, int n, floa
 __global__ void sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts,
 		       const int32_t *token, struct kn_drawn *out)
 {
+	kn_begin();
 	struct sample_shared *s = (struct sample_shared *)kn_shared();
 	const struct sample_job job = jobs[blockIdx.x];
 	int t = (int)threadIdx.x, n_adjust = job.n_bias + job.n_penalties + job.n_out;

@@ -1,29 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step: one copy from pinned memory brings its inputs to the device, its operations are recorded, and its end runs
- * them, as a graph if possible (list.h).
+ * A step: its operations are recorded, and its end runs them, as a graph if possible (list.h). One kernel before it
+ * reads the step's inputs from pinned memory, one after it writes the drawn tokens there: no copy is needed unless
+ * logits go to the host, or there is no pinned memory.
  *
- * Steps of the same shape have equal lists, byte by byte, because - everything that varies (tokens, positions,
- * sequences, page tables, rows to gather) is in one device buffer whose
+ * Steps of the same shape have equal lists, byte by byte, because
+ *  - everything that varies (tokens, positions, sequences, page tables, rows to gather) is in one device buffer whose
  *    layout follows from the number of rows;
- * - page tables are reduced to the sequences and pages that the step reads, with a power of two of pages each, so
- * they
+ *  - page tables are reduced to the sequences and pages that the step reads, with a power of two of pages each, so they
  *    are small and their stride rarely changes;
- * - steps of decodes only are padded to a class, a power of two of rows, with copies of the last row: the same token
+ *  - steps of decodes only are padded to a class, a power of two of rows, with copies of the last row: the same token
  * at
  *    the same position. A row's result depends on its own inputs only, so a copy writes the same bits to the page as its
  *    original, and its result is never read. This needs room in the caller's activations, so it requires
  *    kn_config.pad_rows.
  *
- * Results are copied to pinned memory after the graph, and to their destinations once the step's event has occurred.
+ * Results go to pinned memory after the graph, and to their destinations once the step's event has occurred.
  *
  * A step may be issued while the previous one runs. Both use one stream and the same device memory, and the second
- * list equals the first, byte for byte: only the pinned memory that the device copies from and to exists twice. The
+ * list equals the first, byte for byte: only the pinned memory that the device reads and writes exists twice. The
  * step's first kernel inserts tokens that the previous step draws.
+ *
+ * VERSIONS
+ *  1  two copies to the device before the graph (integers, draws), one back after it.
+ *  2  kernels instead, one each way. Counted for a decode of 256 rows at 1000 tokens of context: 19 words a row and 64
+ *     pages of each, 85 kB, 16 kB of draws, 44 kB back. A copy is some 2 µs of the host and 1 to 2 of the device before
+ *     the next thing starts, beside the bus (25 GB/s: 4 µs and 2 µs); a kernel has the bus and 1 µs. Saved: one
+ *     submission of five and some 3 µs a step. Not measured on a device.
  */
 #include "kernels/cuda/backend.h"
 
 enum { TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t) };
+enum {
+	MOVE_THREADS = 128,
+	MOST_MOVED = 256 << 10, /* bytes of a result; more of them are copied */
+};
 enum { MAX_CLASS = 256 }; /* rows: wider steps are prompts, neither padded nor captured */
 
 /* ---- memory ---- */
@@ -41,10 +52,11 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 	room->at = NULL;
 	room->bytes = 0;
 	size_t grown = bytes + bytes / 2;
-	rc = dev_alloc(b->dev, grown, &room->at);
+	int (*alloc)(struct dev *, size_t, void **) = room->kept ? dev_alloc : dev_alloc_scratch;
+	rc = alloc(b->dev, grown, &room->at);
 	if (rc == SL_ENOMEM) { /* retry without room for growth */
 		grown = bytes;
-		rc = dev_alloc(b->dev, grown, &room->at);
+		rc = alloc(b->dev, grown, &room->at);
 	}
 	if (rc == 0)
 		room->bytes = grown;
@@ -54,7 +66,7 @@ int kn_cuda_room(struct kn_backend *b, struct kn_room *room, size_t bytes)
 }
 
 /* The content is lost. Falls back to pageable memory, which only makes copies slower. */
-static int host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes)
+int kn_cuda_host_room(struct kn_backend *b, struct kn_host_room *room, size_t bytes)
 {
 	if (bytes <= room->bytes)
 		return 0;
@@ -82,16 +94,51 @@ void kn_cuda_host_room_free(struct kn_backend *b, struct kn_host_room *room)
 
 /* ---- inputs of a step ---- */
 
+static int fail_begin(struct kn_backend *b) { return dev_fail(b->dev, "a step", "no memory for what it reads"); }
+
+/* n words, of which either side may be pinned host memory. */
+struct stretch {
+	uint32_t *to;
+	const uint32_t *from;
+	int64_t n;
+};
+
+__global__ void move(struct stretch a, struct stretch b)
+{
+	kn_begin();
+	int64_t i = (int64_t)blockIdx.x * MOVE_THREADS + threadIdx.x;
+	if (i < a.n)
+		a.to[i] = a.from[i];
+	else if (i - a.n < b.n)
+		b.to[i - a.n] = b.from[i - a.n];
+}
+
+static int moved(struct kn_backend *b, const struct stretch &x, const struct stretch &y)
+{
+	return KN_LAUNCH(b->dev, move, (unsigned)((x.n + y.n + MOVE_THREADS - 1) / MOVE_THREADS), MOVE_THREADS, 0, x,
+			 y);
+}
+
+/* Bytes are a multiple of a word's. */
+static struct stretch stretch_of(void *to, const void *from, size_t bytes)
+{
+	return {(uint32_t *)to, (const uint32_t *)from, (int64_t)(bytes / sizeof(uint32_t))};
+}
+
 /* Sends the staged inputs unless already sent. */
 int kn_cuda_send(void *backend)
 {
 	struct kn_backend *b = (struct kn_backend *)backend;
-	size_t n = b->n_staged;
-	size_t draws = b->n_draws;
+	size_t ints = b->n_staged * sizeof(int32_t), draws = b->n_draws;
+	const struct kn_step_set *set = &b->sets[b->set];
 	b->picks_at = b->texts_at = NULL; /* too late to fill these */
 	b->n_staged = b->n_draws = 0;
-	const struct kn_step_set *set = &b->sets[b->set];
-	int rc = n == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, set->staged.at, n * sizeof(int32_t));
+	if (ints + draws == 0)
+		return 0;
+	if ((ints == 0 || set->staged.pinned) && (draws == 0 || set->draws_staged.pinned))
+		return moved(b, stretch_of(b->ints.at, set->staged.at, ints),
+			     stretch_of(b->draws.at, set->draws_staged.at, draws));
+	int rc = ints == 0 ? 0 : dev_copy_in(b->dev, b->ints.at, set->staged.at, ints);
 	return rc != 0 || draws == 0 ? rc : dev_copy_in(b->dev, b->draws.at, set->draws_staged.at, draws);
 }
 
@@ -99,7 +146,7 @@ uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **devic
 {
 	/* Earlier draws of this step are sent, and read, before they are overwritten. */
 	if ((b->n_draws > 0 && dev_sync(b->dev) != 0) || kn_cuda_room(b, &b->draws, bytes) != 0 ||
-	    host_room(b, &b->sets[b->set].draws_staged, bytes) != 0)
+	    kn_cuda_host_room(b, &b->sets[b->set].draws_staged, bytes) != 0)
 		return NULL;
 	b->n_draws = bytes;
 	*device = (uint8_t *)b->draws.at;
@@ -132,11 +179,14 @@ int kn_cuda_stage_picks(struct kn_backend *b, const int32_t *from, int n, const 
 	/* A second gather in a step: a separate copy, once the readers of the previous one are done. */
 	if (kn_cuda_room(b, &b->picks, (size_t)to * sizeof *from) != 0 || dev_sync(b->dev) != 0)
 		return SL_EIO;
-	int32_t *at = (int32_t *)b->picks.at;
-	*device = at;
-	int rc = dev_copy_in(b->dev, at, from, (size_t)n * sizeof *from);
-	for (int i = n; i < to && rc == 0; i++)
-		rc = dev_copy_in(b->dev, at + i, from + n - 1, sizeof *from);
+	int32_t *all = (int32_t *)b->host->zalloc((size_t)to * sizeof *all);
+	if (all == NULL)
+		return fail_begin(b);
+	for (int i = 0; i < to; i++)
+		all[i] = from[i < n ? i : n - 1];
+	*device = (int32_t *)b->picks.at;
+	int rc = dev_copy_in(b->dev, b->picks.at, all, (size_t)to * sizeof *all);
+	b->host->free(all);
 	return rc;
 }
 
@@ -252,6 +302,7 @@ static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int 
 
 __global__ void take_tokens(int32_t *token, const int32_t *from, int n, const struct kn_drawn *drawn)
 {
+	kn_begin();
 	int r = (int)(blockIdx.x * blockDim.x + threadIdx.x);
 	if (r >= n || from[r] < 0)
 		return;
@@ -284,8 +335,6 @@ static int take(struct kn_backend *b, const int32_t *from)
 			 (const struct kn_drawn *)b->drawn.at);
 }
 
-static int fail_begin(struct kn_backend *b) { return dev_fail(b->dev, "a step", "no memory for what it reads"); }
-
 int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 {
 	bool paged = s->row_seq != NULL && s->row_pos != NULL && s->page_table != NULL;
@@ -309,7 +358,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	/* Six arrays, two of items, what is gathered, texts, tables. */
 	size_t table = (size_t)n_seqs * (size_t)stride, n = (11 + TEXT_INTS) * (size_t)rows + table;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
-	    host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
+	    kn_cuda_host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
 	b->n_staged = 0;
 	b->n_real = s->n_rows;
@@ -399,13 +448,23 @@ static int more_results(struct kn_backend *b, struct kn_step_set *set, size_t by
 		return 0;
 	if (set->n_results > 0 && dev_sync(b->dev) != 0)
 		return SL_EIO;
-	if (host_room(b, &grown, set->n_results + bytes) != 0)
+	if (kn_cuda_host_room(b, &grown, set->n_results + bytes) != 0)
 		return SL_EIO;
 	if (set->n_results > 0)
 		memcpy(grown.at, set->results.at, set->n_results);
 	kn_cuda_host_room_free(b, &set->results);
 	set->results = grown;
 	return 0;
+}
+
+/* A small result by a kernel, which starts sooner than a copy; the copy engine has the better rate for others. */
+static int bring_back(struct kn_backend *b, void *to, const void *from, size_t bytes, bool pinned)
+{
+	if (!pinned || bytes > MOST_MOVED || bytes % sizeof(uint32_t) != 0)
+		return dev_copy_out(b->dev, to, from, bytes);
+	if (dev_recording(b->dev) != NULL)
+		kn_list_end_head(dev_recording(b->dev));
+	return moved(b, stretch_of(to, from, bytes), {});
 }
 
 int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host)
@@ -419,7 +478,7 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 		return SL_EIO;
 	set->reads[set->n_reads].to = host;
 	set->reads[set->n_reads++].bytes = bytes;
-	int rc = dev_copy_out(b->dev, (uint8_t *)set->results.at + set->n_results, src, bytes);
+	int rc = bring_back(b, (uint8_t *)set->results.at + set->n_results, src, bytes, set->results.pinned);
 	set->n_results += bytes;
 	return rc;
 }

@@ -10,6 +10,9 @@
  *    takes effect at once, so an early write shows. A copy still under way when its thread ends is a fault.
  *  - The test chooses the order in which warps, and lanes in a warp, run (emu_order). Each warp runs as far as it can,
  *    so data that passes between warps without a barrier shows in one order or the other.
+ *  - Blocks run in a random order, another one at each launch, so a block that needs another one to be done shows.
+ *  - Kernels that were compiled for it report what they access (emu_watch.h): a launch in which one block accesses what
+ *    another one wrote is a fault, even where every order gives the right numbers.
  *
  * Threads of a block are fibres: a switch saves six registers, which makes whole models bearable (ucontext, on other
  * processors, makes a system call at each). Fibres are kept between blocks: one that ended its body waits for the next.
@@ -22,6 +25,7 @@
  * Thread: one at a time runs the blocks of a device; several devices may run at once.
  */
 #include "tests/emulation/emu_blocks.h"
+#include "tests/emulation/emu_watch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +97,8 @@ struct emu_block {
 	uint8_t *together; /* [n] enum together: what each did last */
 	struct emu_warp *warps;
 	struct runner *runner;
+	const uint32_t *order; /* [n_blocks], in which they run */
+	uint32_t n_blocks;
 	const char *misuse; /* NULL, or what a device would not have done */
 };
 
@@ -103,6 +109,9 @@ struct emu_blocks {
 	struct emu_warp *warps;     /* [MAX_THREADS / KN_WARP] */
 	struct runner *runner;
 	uint8_t states[MAX_THREADS], together[MAX_THREADS];
+	uint32_t *order; /* [room] of the blocks of a launch */
+	size_t room;
+	uint32_t seed; /* of the next launch's order */
 };
 
 /* Read many times for each operation, and a call each time in the model that a shared object has by default. */
@@ -115,6 +124,21 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_order(in
 {
 	order_mode = order;
 	order_seed = seed | 1;
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+	*seed = *seed * 1664525u + 1013904223u;
+	return *seed >> 8;
+}
+
+/* Block i of the launch in the order of its blocks, with shared memory as a device leaves it. */
+static void begin_block(struct emu_block *b, uint32_t i)
+{
+	uint32_t n = b->order[i];
+	b->idx = dim3(n % b->grid.x, n / b->grid.x % b->grid.y, n / b->grid.x / b->grid.y);
+	memset(b->shared, 0xFF, b->shared_bytes);
+	emu_watch_block(n);
 }
 
 const dim3 &emu_thread_idx(void) { return self->idx; }
@@ -153,6 +177,8 @@ __asm__(".text\n"
 #else
 #include <ucontext.h>
 #endif
+
+unsigned emu_begins;
 
 struct fibre {
 #if defined(__x86_64__)
@@ -300,12 +326,6 @@ static int runner_need(struct emu_blocks *r, int n)
 	return 0;
 }
 
-static uint32_t next_random(uint32_t *seed)
-{
-	*seed = *seed * 1664525u + 1013904223u;
-	return *seed >> 8;
-}
-
 /* 0…n-1 as the test wants them. */
 static void set_order(uint16_t *order, int n, uint32_t *seed)
 {
@@ -398,12 +418,10 @@ static const char *run_grid(struct emu_block *b)
 		emu_count_launch(b->kernel, (uint64_t)b->grid.x * b->grid.y * b->grid.z);
 	if (order_mode != EMU_SHUFFLED) /* else for each pass */
 		set_order(b->runner->lanes, KN_WARP, &seed);
-	for (b->idx.z = 0; b->idx.z < b->grid.z; b->idx.z++)
-		for (b->idx.y = 0; b->idx.y < b->grid.y; b->idx.y++)
-			for (b->idx.x = 0; b->idx.x < b->grid.x && stuck == NULL; b->idx.x++) {
-				memset(b->shared, 0xFF, b->shared_bytes);
-				stuck = run_block(b, &seed);
-			}
+	for (uint32_t i = 0; i < b->n_blocks && stuck == NULL; i++) {
+		begin_block(b, i);
+		stuck = run_block(b, &seed);
+	}
 	self = outer;
 	return stuck;
 }
@@ -481,12 +499,9 @@ static void *thread_main(void *arg)
 {
 	self = (struct emu_thread *)arg;
 	struct emu_block *b = self->block;
-	unsigned n_blocks = b->grid.x * b->grid.y * b->grid.z;
-	for (unsigned i = 0; i < n_blocks; i++) {
-		if (self->n == 0) {
-			b->idx = dim3(i % b->grid.x, i / b->grid.x % b->grid.y, i / b->grid.x / b->grid.y);
-			memset(b->shared, 0xFF, b->shared_bytes);
-		}
+	for (uint32_t i = 0; i < b->n_blocks; i++) {
+		if (self->n == 0)
+			begin_block(b, i);
 		meet(b->runner, &b->runner->block, DONE);
 		b->command->thunk(b->command, NULL);
 		meet(b->runner, &b->runner->block, DONE);
@@ -623,10 +638,12 @@ void kn_ldmatrix_x4_trans(uint32_t *r, const void *row) { matrices(MATRICES_TURN
 static void copy_now(struct emu_thread *t, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (t->copies[i].from != NULL)
+		if (t->copies[i].from != NULL) {
+			emu_watch_read(t->copies[i].from, 16);
 			memcpy(t->copies[i].to, t->copies[i].from, 16);
-		else
+		} else {
 			memset(t->copies[i].to, 0, 16);
+		}
 	t->n_copies -= n;
 	memmove(t->copies, t->copies + n, (size_t)t->n_copies * sizeof t->copies[0]);
 }
@@ -674,12 +691,33 @@ static bool fits(const struct kn_command *c, const dim3 &grid, int n)
 	       grid.z <= 65535 && grid.x >= 1 && grid.y >= 1 && grid.z >= 1;
 }
 
+/* A random order of n blocks (Fisher and Yates). NULL: no memory. */
+static const uint32_t *block_order(struct emu_blocks *r, uint32_t n)
+{
+	if (n > r->room) {
+		uint32_t *grown = (uint32_t *)realloc(r->order, n * sizeof *grown);
+		if (grown == NULL)
+			return NULL;
+		r->order = grown;
+		r->room = n;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t j = next_random(&r->seed) % (i + 1);
+		r->order[i] = r->order[j];
+		r->order[j] = i;
+	}
+	return r->order;
+}
+
 const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 {
 	dim3 grid(c->grid[0], c->grid[1], c->grid[2]), block(c->block[0], c->block[1], c->block[2]);
 	int n = (int)(block.x * block.y * block.z);
+	const uint32_t *order;
 	if (!fits(c, grid, n))
 		return "a launch that no device takes";
+	if ((order = block_order(r, grid.x * grid.y * grid.z)) == NULL)
+		return "no memory for the order of its blocks";
 	if (runner_need(r, n) != 0)
 		return "no memory for its threads";
 	struct emu_block b = {};
@@ -694,6 +732,8 @@ const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 	b.warps = r->warps;
 	b.runner = r->runner;
 	b.shared_bytes = c->shared;
+	b.order = order;
+	b.n_blocks = grid.x * grid.y * grid.z;
 	if (posix_memalign(&b.shared, 64, b.shared_bytes > 0 ? b.shared_bytes : 1) != 0)
 		return "no memory for what its threads share";
 	for (int i = 0; i < n; i++) {
@@ -708,9 +748,10 @@ const char *emu_blocks_run(struct emu_blocks *r, const struct kn_command *c)
 	}
 	for (int i = 0; i < n / KN_WARP; i++)
 		r->warps[i].done = 0;
-	const char *stuck = run_grid(&b);
+	emu_watch_begin(b.n_blocks);
+	const char *stuck = run_grid(&b), *seen = emu_watch_end();
 	free(b.shared);
-	return stuck;
+	return stuck != NULL ? stuck : seen;
 }
 
 void emu_blocks_free(struct emu_blocks *r)
@@ -719,6 +760,7 @@ void emu_blocks_free(struct emu_blocks *r)
 	r->host->free(r->threads);
 	r->host->free(r->copies);
 	r->host->free(r->warps);
+	free(r->order);
 	r->host->free(r);
 }
 
@@ -728,6 +770,7 @@ int emu_blocks_make(const struct kn_plugin_host *host, struct emu_blocks **out)
 	if (r == NULL)
 		return SL_ENOMEM;
 	r->host = host;
+	r->seed = order_seed;
 	r->threads = (struct emu_thread *)host->zalloc(MAX_THREADS * sizeof *r->threads);
 	r->copies = (struct copy *)host->zalloc((size_t)MAX_THREADS * MAX_COPIES * sizeof *r->copies);
 	r->warps = (struct emu_warp *)host->zalloc(MAX_THREADS / KN_WARP * sizeof *r->warps);

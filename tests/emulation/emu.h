@@ -102,6 +102,18 @@ void emu_count_load(enum emu_load kind, uint64_t n);
 void emu_count_access(const void *site, const volatile void *at, int bytes);
 void emu_count_shared(const volatile void *at, int bytes);
 
+/* Calls of kn_begin by all kernels (emu_device.cu). */
+extern unsigned emu_begins;
+
+static inline void kn_begin(void) { __atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED); }
+
+static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST); }
+
+extern "C" void sluice_emulation_fence(void); /* emu_watch.cu */
+
+/* From here on this block may read what others wrote before theirs (emu_watch.h). */
+static inline void kn_fence(void) { sluice_emulation_fence(); }
+
 static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
 {
 	if (emu_counting)

@@ -3,12 +3,14 @@
  * The devices that the emulation pretends to have: memory, a stream that is behind, graphs, faults and a clock. Strict
  * where a device is lenient:
  *  - device memory is malloc's, exactly as long as asked for: a sanitizer sees every access outside;
+ *  - scratch memory is full of junk at first and again after each step: of a number that is none, or of another one;
  *  - the device is behind: a command runs when it is waited for (emu_queue.h), and pinned memory is read and
  *    written then, so what is changed or read too early shows. Copies aside are done as late as they may be (when the stream
  *    has to wait for them, or at the second query whether they are done), or as early, as tests choose.
  *
- * Where the environment names a file in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes it and
- * fails: so a test can break the device of another process when it likes, once.
+ * Where the environment names a file in SLUICE_EMULATION_LAUNCHES, each launch adds a line to it
+ * (tests/bench/kernels.mjs). Where it names one in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes
+ * it and fails: so a test can break the device of another process when it likes, once.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
@@ -18,6 +20,8 @@
 #include "tests/emulation/emu_memory.h"
 #include "tests/emulation/emu_queue.h"
 
+#include <pthread.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -26,14 +30,36 @@ struct dev {
 	struct dev_base base;
 	struct emu_blocks *blocks;
 	struct emu_queue queue, aside;
-	bool asked;            /* whether the copies aside are done, since the last of them */
-	const char *fail_file; /* NULL: none */
+	bool asked;             /* whether the copies aside are done, since the last of them */
+	const char *fail_file;  /* NULL: none */
+	struct emu_piece *junk; /* memory of dev_alloc_scratch */
+	unsigned n_steps;       /* that have run */
 };
 
 /* What was captured: a copy, as a device has one. */
 struct dev_graph {
 	struct kn_list list;
 };
+
+/* What is given to the device while weights are loaded: c a copy aside, p packing, 0 and 1 the end of the work with a
+ * piece of memory, a and b waits for that. */
+static char order[256];
+
+static void note_order(char what)
+{
+	size_t n = strlen(order);
+	if (n + 1 < sizeof order)
+		order[n] = what;
+}
+
+/* Since the last call. */
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_uploads(void)
+{
+	static char last[sizeof order];
+	memcpy(last, order, sizeof last);
+	memset(order, 0, sizeof order);
+	return last;
+}
 
 static int fail_in; /* launches until one fails; 0: none does */
 static bool no_graphs, early_copies;
@@ -72,11 +98,58 @@ static int struck(struct dev *d, const char *kernel)
 	return 0;
 }
 
+/* ---- what was ever launched in this process ---- */
+
+enum { MOST_KERNELS = 1024 };
+static const void *kernels[MOST_KERNELS];
+static int n_kernels;
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_kernel(const void *kernel)
+{
+	int i = 0;
+	pthread_mutex_lock(&kernels_lock);
+	while (i < n_kernels && kernels[i] != kernel)
+		i++;
+	if (i == n_kernels && n_kernels < MOST_KERNELS)
+		kernels[n_kernels++] = kernel;
+	pthread_mutex_unlock(&kernels_lock);
+}
+
+/* How many different kernels: a device would have loaded, or even compiled, each at its first launch. */
+extern "C" __attribute__((visibility("default"))) int sluice_emulation_kernels(void)
+{
+	pthread_mutex_lock(&kernels_lock);
+	int n = n_kernels;
+	pthread_mutex_unlock(&kernels_lock);
+	return n;
+}
+
+/* One line: where the kernel is in this shared object, threads, shared bytes, blocks. */
+static void note_launch(const struct kn_command *c)
+{
+	static const char *path = getenv("SLUICE_EMULATION_LAUNCHES");
+	Dl_info here;
+	if (path == NULL || dladdr((const void *)dev_describe, &here) == 0)
+		return;
+	FILE *f = fopen(path, "a");
+	if (f == NULL)
+		return;
+	fprintf(f, "%zx %u %u %u\n", (size_t)((const uint8_t *)c->kernel - (const uint8_t *)here.dli_fbase),
+		c->block[0] * c->block[1] * c->block[2], c->shared, c->grid[0] * c->grid[1] * c->grid[2]);
+	fclose(f);
+}
+
 static int launch(struct dev *d, const struct kn_command *c)
 {
+	note_launch(c);
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
+	note_kernel(c->kernel);
+	unsigned begins = __atomic_load_n(&emu_begins, __ATOMIC_RELAXED);
 	const char *wrong = emu_blocks_run(d->blocks, c);
+	if (wrong == NULL && __atomic_load_n(&emu_begins, __ATOMIC_RELAXED) == begins)
+		wrong = "the kernel does not call kn_begin";
 	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
 }
 
@@ -98,6 +171,10 @@ int emu_run_now(struct dev *d, const struct kn_command *c)
 		const struct emu_after *a = (const struct emu_after *)kn_args_of(c);
 		return emu_queue_run_to(d, a->other, a->to);
 	}
+	if (c->kind == KN_STEP_OVER) {
+		emu_junk_fill(d->junk, ++d->n_steps % 2 == 0);
+		return 0;
+	}
 	d->base.busy_ns += takes_ns(c);
 	if (c->kind == KN_CALL)
 		return launch(d, c);
@@ -113,18 +190,27 @@ int emu_run_now(struct dev *d, const struct kn_command *c)
 
 int dev_run(struct dev *d, const struct kn_command *c)
 {
+	if (c->kind == KN_CALL && strncmp(c->name, "pack", 4) == 0)
+		note_order('p');
 	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_put(d, &d->queue, c);
 }
 
 int dev_mark(struct dev *d, int mark)
 {
-	if (d->base.fault[0] != '\0')
+	if (d->base.fault[0] != '\0' || (mark < KN_STEPS_AHEAD && emu_queue_step_over(d, &d->queue) != 0))
 		return SL_EIO;
+	if (mark >= KN_STEPS_AHEAD)
+		note_order((char)('0' + mark - KN_STEPS_AHEAD));
 	emu_queue_mark(&d->queue, mark);
 	return 0;
 }
 
-int dev_await(struct dev *d, int mark) { return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark); }
+int dev_await(struct dev *d, int mark)
+{
+	if (mark >= KN_STEPS_AHEAD)
+		note_order((char)('a' + mark - KN_STEPS_AHEAD));
+	return d->base.fault[0] != '\0' ? SL_EIO : emu_queue_run(d, &d->queue, mark);
+}
 
 bool dev_reached(struct dev *d, int mark) { return d->base.fault[0] != '\0' || emu_queue_reached(&d->queue, mark); }
 
@@ -201,6 +287,18 @@ int dev_alloc(struct dev *d, size_t bytes, void **out)
 	void *p = emu_memory_alloc(bytes);
 	if (p == NULL)
 		return SL_ENOMEM;
+	d->base.counts.allocations++;
+	*out = p;
+	return 0;
+}
+
+int dev_alloc_scratch(struct dev *d, size_t bytes, void **out)
+{
+	if (d->base.fault[0] != '\0')
+		return SL_EIO;
+	void *p = emu_junk_alloc(&d->junk, bytes);
+	if (p == NULL)
+		return SL_ENOMEM;
 	*out = p;
 	return 0;
 }
@@ -224,8 +322,7 @@ int dev_copy_in(struct dev *d, void *to, const void *host, size_t bytes)
 	if (rc != 0 || d->base.fault[0] != '\0')
 		return SL_EIO;
 	dev_count(d);
-	if (emu_is_pinned(&d->queue, host))
-		return emu_queue_copy(d, &d->queue, to, host, bytes);
+	d->base.counts.transfers++;
 	rc = emu_queue_run(d, &d->queue, EMU_ALL);
 	if (rc == 0 && bytes > 0)
 		memcpy(to, host, bytes);
@@ -248,7 +345,10 @@ int dev_aside(struct dev *d, void *to, const void *from, size_t bytes)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
+	if (!emu_is_pinned(&d->queue, to) && !emu_is_pinned(&d->queue, from))
+		return dev_fail(d, "a copy of a page", "neither side is pinned memory");
 	d->asked = false;
+	note_order('c');
 	int rc = emu_queue_copy(d, &d->aside, to, from, bytes);
 	return rc == 0 && early_copies ? emu_queue_run(d, &d->aside, EMU_ALL) : rc;
 }

@@ -50,6 +50,11 @@ const char *dev_library_key(const struct dev_library *) { return "the emulation'
 
 enum dev_fp8 dev_library_fp8(const struct dev_library *) { return (enum dev_fp8)fp8; }
 
+const char *dev_library_lacks(const struct dev_library *)
+{
+	return fp8 == DEV_FP8_NONE ? "no FP8 in the emulation" : "";
+}
+
 int dev_library_ways(struct dev_library *l, const struct dev_product *s, struct dev_algo *out)
 {
 	int n = 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See emu_memory.h. The size of each piece stands before it.
+ * See emu_memory.h. Before each piece stand its size and, of one that holds junk, its neighbours in the list of those.
  */
 #include "tests/emulation/emu_memory.h"
+#include "tests/emulation/emu_watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,29 +47,72 @@ static bool struck(void)
 	       __atomic_sub_fetch(&fail_in, 1, __ATOMIC_RELAXED) == 0;
 }
 
+struct emu_piece {
+	size_t bytes;
+	bool watched;
+	struct emu_piece *next, **at; /* at: what points to it; NULL: in no list */
+};
+
+static_assert(sizeof(struct emu_piece) <= KN_ALIGN, "it stands in the space before an aligned piece");
+
+static void *bytes_of(struct emu_piece *p) { return (uint8_t *)p + KN_ALIGN; }
+
 void *emu_memory_alloc(size_t bytes)
 {
 	void *p = NULL;
 	if (bytes > PTRDIFF_MAX - KN_ALIGN || struck() || !take(bytes))
 		return NULL;
-	if (posix_memalign(&p, KN_ALIGN, bytes + KN_ALIGN) != 0) {
-		__atomic_fetch_sub(&used, bytes, __ATOMIC_RELAXED);
-		return NULL;
+	struct emu_piece head = {bytes, true, NULL, NULL};
+	if ((p = emu_watch_alloc(bytes + KN_ALIGN)) == NULL) {
+		head.watched = false;
+		if (posix_memalign(&p, KN_ALIGN, bytes + KN_ALIGN) != 0) {
+			__atomic_fetch_sub(&used, bytes, __ATOMIC_RELAXED);
+			return NULL;
+		}
+		memset(p, 0, bytes + KN_ALIGN);
 	}
-	memset(p, 0, bytes + KN_ALIGN);
-	memcpy(p, &bytes, sizeof bytes);
+	memcpy(p, &head, sizeof head);
 	return (uint8_t *)p + KN_ALIGN;
 }
 
-void emu_memory_free(void *p)
+/* A NaN in what is a NaN's result would not show, nor a number where it adds nothing. */
+static int junk_byte(bool number) { return number ? 0x41 : 0xFF; }
+
+void *emu_junk_alloc(struct emu_piece **list, size_t bytes)
 {
-	size_t bytes;
-	if (p == NULL)
+	void *at = emu_memory_alloc(bytes);
+	if (at == NULL)
+		return NULL;
+	struct emu_piece *p = (struct emu_piece *)(void *)((uint8_t *)at - KN_ALIGN);
+	p->next = *list;
+	p->at = list;
+	if (p->next != NULL)
+		p->next->at = &p->next;
+	*list = p;
+	memset(at, junk_byte(false), bytes);
+	return at;
+}
+
+void emu_junk_fill(struct emu_piece *list, bool number)
+{
+	for (; list != NULL; list = list->next)
+		memset(bytes_of(list), junk_byte(number), list->bytes);
+}
+
+void emu_memory_free(void *at)
+{
+	if (at == NULL)
 		return;
-	p = (uint8_t *)p - KN_ALIGN;
-	memcpy(&bytes, p, sizeof bytes);
-	__atomic_fetch_sub(&used, bytes, __ATOMIC_RELAXED);
-	free(p);
+	struct emu_piece *p = (struct emu_piece *)(void *)((uint8_t *)at - KN_ALIGN);
+	__atomic_fetch_sub(&used, p->bytes, __ATOMIC_RELAXED);
+	if (p->at != NULL)
+		*p->at = p->next;
+	if (p->next != NULL)
+		p->next->at = p->at;
+	if (!p->watched)
+		free(p);
+	else
+		emu_watch_free(p, p->bytes + KN_ALIGN);
 }
 
 bool emu_memory_tell(uint64_t *free_bytes, uint64_t *total)

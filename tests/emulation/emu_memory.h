@@ -11,6 +11,11 @@
 
 /* KN_ALIGN-aligned, zeroed; NULL: it has no more. */
 void *emu_memory_alloc(size_t bytes);
+/* The same, full of NaNs instead, and in that list while it lives. */
+struct emu_piece;
+void *emu_junk_alloc(struct emu_piece **list, size_t bytes);
+/* All in the list are full of junk again: of a number or of NaN. */
+void emu_junk_fill(struct emu_piece *list, bool number);
 void emu_memory_free(void *p);
 /* False: it has no size. */
 bool emu_memory_tell(uint64_t *free_bytes, uint64_t *total);

@@ -5,6 +5,8 @@
  */
 #include "tests/emulation/emu_queue.h"
 
+#include <pthread.h>
+
 struct emu_pinned {
 	struct emu_pinned *next;
 	size_t bytes;
@@ -49,6 +51,8 @@ int emu_queue_after(struct dev *d, struct emu_queue *q, struct emu_queue *other)
 	return put(d, q, KN_AFTER, emu_after{other, other->n_before + other->list.n});
 }
 
+int emu_queue_step_over(struct dev *d, struct emu_queue *q) { return put(d, q, KN_STEP_OVER, emu_after{NULL, 0}); }
+
 void emu_queue_mark(struct emu_queue *q, int mark) { q->marks[mark] = q->n_before + q->list.n; }
 
 bool emu_queue_reached(const struct emu_queue *q, int mark) { return q->marks[mark] <= q->n_before + q->first; }
@@ -80,7 +84,9 @@ int emu_queue_run(struct dev *d, struct emu_queue *q, int mark)
 	return emu_queue_run_to(d, q, mark == EMU_ALL ? UINT64_MAX : q->marks[mark]);
 }
 
-/* ---- pinned memory ---- */
+/* ---- pinned memory: any thread may ask for it ---- */
+
+static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void *emu_pinned_alloc(struct emu_queue *q, size_t bytes)
 {
@@ -90,27 +96,32 @@ void *emu_pinned_alloc(struct emu_queue *q, size_t bytes)
 	if (m == NULL)
 		return NULL;
 	m->bytes = bytes;
+	pthread_mutex_lock(&pinned_lock);
 	m->next = q->pinned;
 	q->pinned = m;
+	pthread_mutex_unlock(&pinned_lock);
 	return m->at;
 }
 
 void emu_pinned_free(struct emu_queue *q, void *p)
 {
+	pthread_mutex_lock(&pinned_lock);
 	struct emu_pinned **at = &q->pinned;
 	while (*at != NULL && (*at)->at != p)
 		at = &(*at)->next;
-	if (*at == NULL)
-		return;
 	struct emu_pinned *m = *at;
-	*at = m->next;
+	if (m != NULL)
+		*at = m->next;
+	pthread_mutex_unlock(&pinned_lock);
 	q->list.host->free(m);
 }
 
 bool emu_is_pinned(const struct emu_queue *q, const void *p)
 {
-	for (const struct emu_pinned *m = q->pinned; m != NULL; m = m->next)
-		if ((const uint8_t *)p >= m->at && (const uint8_t *)p < m->at + m->bytes)
-			return true;
-	return false;
+	bool is = false;
+	pthread_mutex_lock(&pinned_lock);
+	for (const struct emu_pinned *m = q->pinned; m != NULL && !is; m = m->next)
+		is = (const uint8_t *)p >= m->at && (const uint8_t *)p < m->at + m->bytes;
+	pthread_mutex_unlock(&pinned_lock);
+	return is;
 }

@@ -28,6 +28,8 @@ int emu_queue_put(struct dev *d, struct emu_queue *q, const struct kn_command *c
 int emu_queue_copy(struct dev *d, struct emu_queue *q, void *to, const void *from, size_t bytes);
 /* All of `other` so far is done before what is put into q from now on. */
 int emu_queue_after(struct dev *d, struct emu_queue *q, struct emu_queue *other);
+/* A step ends here: KN_STEP_OVER. */
+int emu_queue_step_over(struct dev *d, struct emu_queue *q);
 void emu_queue_mark(struct emu_queue *q, int mark);
 bool emu_queue_reached(const struct emu_queue *q, int mark);
 /* Does what was put before the mark, or all of it; after a fault the rest is dropped. 0 or SL_EIO. */

@@ -57,6 +57,9 @@ static inline const char *differ(const char *what, const float *x, const float *
 	return NULL;
 }
 
+/* After a fault there is no more memory, and no number is worth a comparison. */
+static inline bool right(const struct rig *rigs, const char *wrong) { return wrong == NULL && rigs[1].rc == 0; }
+
 static inline const char *battery_product(struct rig *rigs, int type, int n_in, int n_rows)
 {
 	enum { OUT = 13 };
@@ -350,19 +353,19 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 	static const int lengths[SEQS] = {18 * PAGE - 5, 40 * PAGE, 18};
 	const char *wrong = NULL;
 	for (int s = 0; s < SEQS; s++)
-		for (int p = 0; p < lengths[s] && wrong == NULL; p += 48) {
+		for (int p = 0; p < lengths[s] && right(rigs, wrong); p += 48) {
 			rope.halves = s != 1;
 			wrong = write_rows(rigs, &w, s, p, p + 48 < lengths[s] ? 48 : lengths[s] - p, &rope, 2);
 		}
-	if (wrong == NULL)
+	if (right(rigs, wrong))
 		wrong = same_pool(&w);
-	if (wrong == NULL)
+	if (right(rigs, wrong))
 		wrong = attend_rows(rigs, &w, 2 * KV_HEADS, &plain); /* in parts */
-	if (wrong == NULL)
+	if (right(rigs, wrong))
 		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &windowed); /* all too many for parts */
-	if (wrong == NULL && type == KN_F32)
+	if (right(rigs, wrong) && type == KN_F32)
 		wrong = attend_rows(rigs, &w, 11 * KV_HEADS, &plain); /* likewise, and alone in three parts */
-	for (int i = 0; i < 2 && wrong == NULL; i++) {
+	for (int i = 0; i < 2 && right(rigs, wrong); i++) {
 		const struct kn_step none = {0}; /* its end comes after the copy's */
 		did(&rigs[i], rigs[i].o->page_copy(rigs[i].b, &w.kv[i], w.table[3], 89));
 		did(&rigs[i], rigs[i].o->step_begin(rigs[i].b, &none));
@@ -466,7 +469,7 @@ static inline const char *battery_converted(struct rig *r)
 	} cases[] = {{KN_Q4_1, 288}, {KN_F16, 1285}};
 	const struct kn_ops *o = r->o;
 	bool same = true;
-	for (int i = 0; i < N(cases); i++) {
+	for (int i = 0; i < N(cases) && r->rc == 0; i++) {
 		int width = cases[i].width;
 		size_t n = (size_t)(ROWS * width);
 		struct matrix m = make_matrix(cases[i].type, OUT, width);
@@ -506,6 +509,13 @@ static inline const char *battery_converted(struct rig *r)
 	return same ? NULL : "a product of rows that were converted where they were made has other bits";
 }
 
+static inline const char *failure(const struct rig *r)
+{
+	static char text[160];
+	snprintf(text, sizeof text, "an operation failed: %.120s", r->o->describe(r->b));
+	return text;
+}
+
 /* The whole: NULL when o gives what the reference gives. */
 static inline const char *battery(const struct kn_ops *o)
 {
@@ -522,21 +532,21 @@ static inline const char *battery(const struct kn_ops *o)
 	for (int i = 0; i < 2; i++)
 		if (rigs[i].o->open(&cfg, &rigs[i].b, &err) != 0)
 			return "a table does not open";
-	for (int i = 0; i < N(products) && wrong == NULL; i++)
+	for (int i = 0; i < N(products) && right(rigs, wrong); i++)
 		wrong = battery_product(rigs, products[i].type, products[i].n_in, products[i].n_rows);
-	if (wrong == NULL)
+	if (right(rigs, wrong))
 		wrong = battery_changed(rigs);
-	for (int op = 0; op < ROW_OPS && wrong == NULL; op++)
+	for (int op = 0; op < ROW_OPS && right(rigs, wrong); op++)
 		wrong = battery_rows(rigs, op);
 	static const int kv_types[] = {KN_F32, KN_F16, KN_KV_Q8};
-	for (int i = 0; i < N(kv_types) && wrong == NULL; i++)
+	for (int i = 0; i < N(kv_types) && right(rigs, wrong); i++)
 		wrong = battery_pages(rigs, kv_types[i]);
-	if (wrong == NULL && o->weight_load_joined != NULL)
+	if (right(rigs, wrong) && o->weight_load_joined != NULL)
 		wrong = battery_joined(&rigs[1]);
-	if (wrong == NULL && o->weight_load_joined != NULL)
+	if (right(rigs, wrong) && o->weight_load_joined != NULL)
 		wrong = battery_converted(&rigs[1]);
 	if (rigs[1].rc != 0)
-		wrong = "an operation failed";
+		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)
 		rigs[i].o->close(rigs[i].b);
 	return wrong;

@@ -296,6 +296,46 @@ static void test_attention(void **arg)
 		}
 }
 
+/* Queries that are NaN give NaN, whatever a step before left in the scratch for parts, and change no other row. */
+static void nan_case(int type, int head_dim)
+{
+	const struct shape shape = {.type = type, .head_dim = head_dim, .group = 2, .page_tokens = 16, .sharpness = 1};
+	enum { LONG = PROMPT, ALL = ROWS }; /* the decode over three blocks of positions */
+	struct world w;
+	make_world(&w, &shape);
+	write_all(&w);
+	size_t row = (size_t)(w.n_heads * head_dim), n = ALL * row, bytes = n * sizeof(float);
+	struct kn_attn how = {.scale = 1 / sqrtf((float)head_dim)};
+	struct rig *r = &w.rigs[1];
+	float *q = random_floats(r->o, r->b, n), *out = guarded(r->o, r->b, n), *want = malloc(bytes);
+	static const int ill[] = {LONG, 0, PROMPT - 1}; /* alone; in a prompt, with positions in one block and in two */
+	assert_non_null(want);
+	attend(&w, 0, ALL, q, &how, want);
+	for (int i = 0; i < N(ill); i++)
+		for (size_t d = 0; d < row; d++)
+			q[(size_t)ill[i] * row + d] = NAN;
+	attend(&w, 0, ALL, q, &how, out);
+	for (int i = 0; i < ALL; i++) {
+		bool no_number = i == ill[0] || i == ill[1] || i == ill[2];
+		for (size_t d = 0; d < row && no_number; d++)
+			assert_true(isnan(out[(size_t)i * row + d]));
+		if (!no_number)
+			assert_memory_equal(out + (size_t)i * row, want + (size_t)i * row, row * sizeof *out);
+	}
+	free(want);
+	drop(r->o, r->b, q);
+	drop(r->o, r->b, out);
+	drop_world(&w);
+}
+
+static void test_nan_queries(void **arg)
+{
+	(void)arg;
+	for (int t = 0; t < 5; t++)
+		nan_case(kn_kv_type_at(t), t % 2 ? 128 : 64);
+	nan_case(KN_F16, 272); /* too wide for tensor cores */
+}
+
 /* Widths that fill no matrix, more heads than a tile has rows, one position a page, heads too wide for tensor cores. */
 static void test_odd_shapes(void **arg)
 {
@@ -382,6 +422,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_attention),
 	    cmocka_unit_test(test_odd_shapes),
+	    cmocka_unit_test(test_nan_queries),
 	    cmocka_unit_test(test_extremes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

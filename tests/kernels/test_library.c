@@ -614,6 +614,32 @@ static void test_no_memory(void **arg)
 	close_rig(&r);
 }
 
+/* Once the model serves, nothing is measured any more: what was chosen before stays, everything else is our own
+ * kernels'. And what the library lacks is named in the line for the log. */
+static void test_serving(void **arg)
+{
+	(void)arg;
+	struct rig r;
+	library(2, 1);
+	open_rig(&r, KN_F16, false, true, NULL);
+	assert_non_null(strstr(r.o->describe(r.b), "no FP8 in the emulation"));
+	assert_int_equal(run(&r, 40), 0);
+	assert_true(products() > 1); /* measured */
+	r.o->serve(r.b);
+	int measured = products();
+	assert_int_equal(run(&r, 41), 0);
+	assert_int_equal(products(), measured + 1);
+	check(&r, 41);
+	assert_int_equal(run(&r, 20), 0); /* another class */
+	assert_int_equal(products(), measured + 1);
+	check(&r, 20);
+	close_rig(&r);
+	library(0, NOBODY);
+	open_rig(&r, KN_F16, false, true, NULL);
+	assert_non_null(strstr(r.o->describe(r.b), "no vendor's library: the emulation has no library"));
+	close_rig(&r);
+}
+
 static int setup(void **arg)
 {
 	(void)arg;
@@ -639,7 +665,7 @@ int main(void)
 	    cmocka_unit_test(test_own_is_quicker), cmocka_unit_test(test_not_believed),
 	    cmocka_unit_test(test_not_kept),       cmocka_unit_test(test_faults),
 	    cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_blocks_by_own),
-	    cmocka_unit_test(test_block_scales),
+	    cmocka_unit_test(test_block_scales),   cmocka_unit_test(test_serving),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -34,6 +34,26 @@ static void test_missing(void **arg)
 	assert_ptr_equal(kn_plugin_line(), line);
 }
 
+/* A program that uses none asks no driver: the line of the start names the file, and a device only once it is selected.
+ * The emulation stands in beside this test. */
+static void test_unasked(void **arg)
+{
+	(void)arg;
+	struct sl_err err = {0};
+	char file[PATH_MAX + 64];
+	snprintf(file, sizeof file, "%s", beside("libsluice-cuda.so"));
+	(void)unlink(file);
+	if (on_device() || symlink("../../libsluice-cuda-emulated.so", file) != 0)
+		skip();
+	kn_plugin_load("cpu-ref", true); /* no plug-in */
+	kn_plugin_load("cuda", true);
+	assert_string_equal(kn_plugin_line(), "CUDA: built; engine.backend: cuda asks for a device");
+	const struct kn_ops *o = kn_select("cuda", &err);
+	(void)unlink(file);
+	assert_non_null(o);
+	assert_string_equal(kn_plugin_line(), "CUDA: a device was found");
+}
+
 /* The CUDA one of this build, where there is one: a table, or one line that says why not. */
 static void test_cuda(void **arg)
 {
@@ -165,8 +185,9 @@ static void test_no_memory(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_missing), cmocka_unit_test(test_cuda),      cmocka_unit_test(test_fault),
-	    cmocka_unit_test(test_weights), cmocka_unit_test(test_no_memory), cmocka_unit_test(test_ranges),
+	    cmocka_unit_test(test_missing), cmocka_unit_test(test_unasked), cmocka_unit_test(test_cuda),
+	    cmocka_unit_test(test_fault),   cmocka_unit_test(test_weights), cmocka_unit_test(test_no_memory),
+	    cmocka_unit_test(test_ranges),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

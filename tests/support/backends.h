@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Selects the backend for a test's cases. SLUICE_TEST_BACKEND names a shared object ("cuda", "cuda-emulated"): tests
- * over all tables then use that one, and tests of the CUDA kernels use it instead of the emulation (tests/gpu/run.sh).
+ * over all tables then use that one, and tests of the CUDA kernels use it instead of the emulation (tests/gpu/kit).
  * Not set: the built-in backends and the emulation.
  */
 #ifndef TESTS_SUPPORT_BACKENDS_H

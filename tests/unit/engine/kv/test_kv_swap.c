@@ -252,8 +252,50 @@ static void plans(void **arg)
 	assert_int_equal(p.kv, 49);
 }
 
+/* A model starts with one piece of its memory; the others come while it swaps, until the host has no more. */
+static void test_pieces(void **arg)
+{
+	(void)arg;
+	enum { MIB_PAGES = 24, PIECE = KV_SWAP_PIECE >> 20, ALL = 2 * PIECE + PIECE / 2 };
+	struct kn_config cfg = {.n_threads = 1, .max_rows = 4, .max_width = 64};
+	struct sl_err err;
+	int32_t pages[MIB_PAGES];
+	struct kv_swapped of[4] = {{0}};
+	begin(KN_F32); /* the backend's functions */
+	end();
+	assert_int_equal(ops.open(&cfg, &backend, &err), 0);
+	assert_int_equal(kv_pool_create(&ops, backend, KN_F32, MIB_PAGES, 256, 2, 2, 128, &pool, &err), 0);
+	assert_int_equal(kv_swap_create(&ops, backend, pool, (uint64_t)ALL << 20, &swap, &err), 0);
+	assert_int_equal(kv_swap_page_bytes(swap), 1 << 20);
+	assert_int_equal(kv_swap_most_slots(swap), ALL);
+	assert_int_equal(kv_swap_n_slots(swap), PIECE);
+	assert_int_equal(host_live, 1);
+	for (int i = 0; i < MIB_PAGES; i++)
+		assert_int_equal(kv_page_alloc(pool, &pages[i]), 0);
+	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[0]), 0);
+	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[1]), SL_ELIMIT);
+	assert_int_equal(kv_swap_grow(swap), 0);
+	memset(half_of(kv_pool_layout(pool), true, pages[9]), 0x5A, 64);
+	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[1]), 0);
+	assert_int_equal(kv_swap_n_free(swap), 2 * PIECE - 2 * MIB_PAGES);
+	assert_int_equal(kv_swap_grow(swap), 0);
+	assert_int_equal(kv_swap_grow(swap), SL_ELIMIT);
+	assert_int_equal(kv_swap_n_slots(swap), ALL);
+	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[2]), 0);
+	memset(half_of(kv_pool_layout(pool), true, pages[9]), 0, 64);
+	assert_int_equal(kv_swap_in(swap, &of[1], 9, pages[9]), 0);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(half_of(kv_pool_layout(pool), true, pages[9])[i], 0x5A);
+	for (int i = 0; i < 3; i++)
+		kv_swap_drop(swap, &of[i]);
+	for (int i = 0; i < MIB_PAGES; i++)
+		kv_page_unref(pool, pages[i]);
+	end();
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(walk), cmocka_unit_test(failures), cmocka_unit_test(plans)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(walk), cmocka_unit_test(failures), cmocka_unit_test(plans),
+					   cmocka_unit_test(test_pieces)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Norms and gates of one row, for kernels of their own (rows.cu) and for the end of another kernel (matvec.cu), with
+ * the same bits: both have NORM_THREADS threads a row.
+ */
+#ifndef KERNELS_CUDA_ROWS_H
+#define KERNELS_CUDA_ROWS_H
+
+#include "kernels/cuda/activations.h"
+
+enum {
+	NORM_THREADS = 256,
+	NORM_WARPS = NORM_THREADS / KN_WARP,
+	NARROW = 1024, /* the widest row that a warp handles */
+	KEPT = 8,      /* times 4 numbers per thread stay in registers */
+};
+
+/* Numbers i…i+3 of n, zero past the end; wide: a 16-byte load is aligned and within bounds. */
+__device__ static inline struct kn_f4 load4(const float *x, int64_t i, int64_t n, bool wide)
+{
+	if (wide)
+		return *(const struct kn_f4 *)(const void *)(x + i);
+	return {i < n ? x[i] : 0.0f, i + 1 < n ? x[i + 1] : 0.0f, i + 2 < n ? x[i + 2] : 0.0f,
+		i + 3 < n ? x[i + 3] : 0.0f};
+}
+
+__device__ static inline void store4(float *x, int64_t i, int64_t n, bool wide, struct kn_f4 v)
+{
+	if (wide) {
+		*(struct kn_f4 *)(void *)(x + i) = v;
+		return;
+	}
+	if (i < n)
+		x[i] = v.x;
+	if (i + 1 < n)
+		x[i + 1] = v.y;
+	if (i + 2 < n)
+		x[i + 2] = v.z;
+	if (i + 3 < n)
+		x[i + 3] = v.w;
+}
+
+/* ---- the norm ---- */
+
+struct norm {
+	float *x;         /* written only with a sum */
+	const float *add; /* NULL: no sum */
+	const float *gain;
+	float *y;
+	float eps;
+	int n_rows, width;
+	bool wide;
+	struct kn_into to;
+};
+
+/* Numbers i…i+3 of a row, plus the residual. */
+__device__ static inline struct kn_f4 summand(const struct norm &c, int64_t row, int i)
+{
+	struct kn_f4 v = load4(c.x + row, i, c.width, c.wide);
+	if (c.add == NULL)
+		return v;
+	struct kn_f4 a = load4(c.add + row, i, c.width, c.wide);
+	v.x += a.x;
+	v.y += a.y;
+	v.z += a.z;
+	v.w += a.w;
+	return v;
+}
+
+__device__ static inline float squares(const struct kn_f4 &v, float sum)
+{
+	return kn_fma(v.w, v.w, kn_fma(v.z, v.z, kn_fma(v.y, v.y, kn_fma(v.x, v.x, sum))));
+}
+
+/* Stores the normed numbers and returns them. */
+__device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v,
+						 float scale)
+{
+	struct kn_f4 g = load4(c.gain, i, c.width, c.wide);
+	struct kn_f4 y = {v.x * scale * g.x, v.y * scale * g.y, v.z * scale * g.z, v.w * scale * g.w};
+	store4(c.y + row, i, c.width, c.wide, y);
+	if (c.add != NULL)
+		store4(c.x + row, i, c.width, c.wide, v);
+	return y;
+}
+
+__device__ static inline float largest_of(const struct kn_f4 &v, float most)
+{
+	return fmaxf(fmaxf(fmaxf(most, fabsf(v.x)), fmaxf(fabsf(v.y), fabsf(v.z))), fabsf(v.w));
+}
+
+/* Row number `row`, made before by the same threads, as products take it: of each thread the first numbers are in
+ * `kept`, zeros past the end, what follows is read from y, NULL for a row that is not there. most: the thread's
+ * largest. Shared memory: a float for each warp of the block, whose contents are lost. */
+template <bool WARP, int BLOCK = NORM_THREADS>
+__device__ static inline void convert_row(const struct kn_into &to, int row, int t, const struct kn_f4 *kept,
+					  int n_kept, const float *y, int width, bool wide, float most, float *largest)
+{
+	constexpr int N = WARP ? (int)KN_WARP : BLOCK;
+	const struct kn_f4 zero = {0, 0, 0, 0};
+	int end = to.n_slabs * KN_SLAB; /* whole warps of it */
+	most = kn_warp_max(most);
+	if (!WARP) {
+		kn_barrier();
+		if (t % KN_WARP == 0)
+			largest[t / KN_WARP] = most;
+		kn_barrier();
+		for (int i = 0; i < N / KN_WARP; i++)
+			most = fmaxf(most, largest[i]);
+	}
+	int exponent = to.bf16 ? 0 : kn_scaling_exponent(most);
+	float scale = kn_power(exponent);
+	if (t == 0)
+		to.inverse[row] = kn_power(-exponent);
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
+		int i = 4 * (t + j * N);
+		if (j < n_kept && i < end)
+			kn_put_units(to, row, i, kept[j], scale);
+	}
+	for (int i = 4 * (t + n_kept * N); i < end; i += 4 * N)
+		kn_put_units(to, row, i, y != NULL && i < width ? load4(y, i, width, wide) : zero, scale);
+}
+
+/* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
+ * only by the thread that reads it. WARP: by a warp. INTO: as products take it, too. */
+template <bool WARP, bool INTO = false>
+__device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
+{
+	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
+	struct kn_f4 kept[KEPT] = {};
+	float sum = 0, most = 0;
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
+		int i = 4 * (t + j * N);
+		if (i >= c.width)
+			continue;
+		kept[j] = summand(c, row, i);
+		sum = squares(kept[j], sum);
+	}
+	for (int i = 4 * (t + KEPT * N); i < c.width; i += 4 * N)
+		sum = squares(summand(c, row, i), sum);
+	sum = kn_warp_sum(sum);
+	if (!WARP) {
+		if (t % KN_WARP == 0)
+			sums[t / KN_WARP] = sum;
+		kn_barrier();
+		sum = 0;
+		for (int i = 0; i < NORM_WARPS; i++)
+			sum += sums[i];
+	}
+	float scale = 1.0f / sqrtf(sum / (float)c.width + c.eps);
+	UNROLL_FOR(int j = 0; j < KEPT; j++) {
+		int i = 4 * (t + j * N);
+		if (i < c.width) {
+			kept[j] = put_normed(c, row, i, kept[j], scale);
+			most = largest_of(kept[j], most);
+		}
+	}
+	for (int i = 4 * (t + KEPT * N); i < c.width; i += 4 * N)
+		most = largest_of(put_normed(c, row, i, summand(c, row, i), scale), most);
+	if constexpr (INTO)
+		convert_row<WARP>(c.to, (int)(row / c.width), t, kept, KEPT, c.y + row, c.width, c.wide, most, sums);
+}
+
+/* Row number `row` of a tile that has fewer. */
+template <bool WARP> __device__ static inline void no_row(const struct kn_into &to, int row, int t, float *sums)
+{
+	const struct kn_f4 none[KEPT] = {};
+	convert_row<WARP>(to, row, t, none, KEPT, NULL, 0, false, 0, sums);
+}
+
+/* ---- gates ---- */
+
+/* x[i] = of(x[i], y[i]); what is made of one number. */
+struct silu_mul {
+	__device__ float of(float g, float up) const { return g / (1.0f + expf(-g)) * up; }
+};
+
+/* (1 + tanh(z)) / 2 is 1 / (1 + exp(-2z)), which loses nothing where tanh is close to -1. */
+struct gelu_mul {
+	__device__ float of(float g, float up) const
+	{
+		float z = 0.7978845608f * (g + 0.044715f * g * g * g);
+		return g / (1.0f + expf(-2.0f * z)) * up;
+	}
+};
+
+template <class OP>
+__device__ static inline struct kn_f4 four_of(const OP &op, const struct kn_f4 &x, const struct kn_f4 &y)
+{
+	return {op.of(x.x, y.x), op.of(x.y, y.y), op.of(x.z, y.z), op.of(x.w, y.w)};
+}
+
+/* Numbers i…i+3 of a row of y: op applied to the two halves of that row of x. */
+template <class OP>
+__device__ static inline struct kn_f4 gate4(const OP &op, const float *x, int64_t row, int i, int width, float *y,
+					    bool wide)
+{
+	struct kn_f4 v =
+	    four_of(op, load4(x + row * 2 * width, i, width, wide), load4(x + (row * 2 + 1) * width, i, width, wide));
+	store4(y + row * width, i, width, wide, v);
+	return v;
+}
+
+/* A row by a block of NORM_THREADS, also in the format of products. there: false writes zeros there. */
+template <class OP>
+__device__ static inline void gate_row(const OP &op, const float *x, int64_t row, int width, float *y, bool wide,
+				       const struct kn_into &to, bool there)
+{
+	float most = 0;
+	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS)
+		most = largest_of(gate4(op, x, row, i, width, y, wide), most);
+	convert_row<false>(to, (int)row, (int)threadIdx.x, NULL, 0, there ? y + row * width : NULL, width, wide, most,
+			   (float *)kn_shared());
+}
+
+/* ---- after a product ---- */
+
+enum kn_then_what : int32_t { KN_THEN_NORM, KN_THEN_SILU, KN_THEN_GELU };
+
+/* What the last block of a product of few rows does with its result. */
+struct kn_then {
+	enum kn_then_what what;
+	uint32_t *arrived; /* 0 before and after */
+	struct norm norm;
+	/* Of a gate: as gate_row's. */
+	const float *x;
+	float *y;
+	int n_rows, width;
+	bool wide;
+	struct kn_into to;
+};
+
+/* By NORM_THREADS threads, as the kernels of these operations do it: narrow norms by a warp each, all else row after
+ * row. Rows that a tile lacks need no zeros: the products of a row depend on no other. */
+__device__ static inline void kn_then_rows(const struct kn_then &then)
+{
+	int t = (int)threadIdx.x, warp = t / KN_WARP;
+	float *sums = (float *)kn_shared();
+	if (then.what == KN_THEN_NORM && then.width <= NARROW) {
+		if (warp < then.n_rows)
+			norm_row<true, true>(then.norm, (int64_t)warp * then.width, t % KN_WARP, NULL);
+		return;
+	}
+	for (int row = 0; row < then.n_rows; row++) {
+		kn_barrier(); /* the last row's sums have been read */
+		if (then.what == KN_THEN_SILU)
+			gate_row(silu_mul{}, then.x, row, then.width, then.y, then.wide, then.to, true);
+		else if (then.what == KN_THEN_GELU)
+			gate_row(gelu_mul{}, then.x, row, then.width, then.y, then.wide, then.to, true);
+		else
+			norm_row<false, true>(then.norm, (int64_t)row * then.width, t, sums);
+	}
+}
+
+/* In place of the operation after it, the last product does the same, if it has few rows, wrote y, and nothing was
+ * recorded since. 0, SL_EIO, or KN_NOT_TAKEN. matvec.cu. */
+int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then *then);
+
+#endif

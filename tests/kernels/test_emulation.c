@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The emulation itself: the places of a matrix's elements in a warp, what it sees of blocks that access each other's
+ * memory, and that the kernels' blocks do not, in any order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "tests/kernels/tables.h"
+
+#include "tests/kernels/battery.h"
+#include "tests/kernels/fragments.h"
+
+#define WATCHED "../../libsluice-cuda-watched.so"
+
+static void test_fragments(void **arg)
+{
+	(void)arg;
+	struct sl_err err = {0};
+	const char *path = beside("../../libsluice-cuda-emulated.so");
+	assert_non_null(kn_plugin_open(path, &err));
+	const char *wrong = check_fragments(path);
+	if (wrong != NULL)
+		fail_msg("%s", wrong);
+}
+
+/* Where the build has none: a sanitizer's. */
+static const struct kn_ops *open_watched(void)
+{
+	struct sl_err err = {0};
+	if (access(beside(WATCHED), F_OK) != 0)
+		skip();
+	const struct kn_ops *o = kn_plugin_open(beside(WATCHED), &err);
+	if (o == NULL)
+		fail_msg("%s", err.text);
+	return o;
+}
+
+static void test_blocks_are_watched(void **arg)
+{
+	static const struct {
+		const char *name;
+		bool fault;
+	} cases[] = {{"own words", false}, {"own bytes", false}, {"add atomically", false}, {"communicate", false},
+		     {"read other", true}, {"write same", true}, {"write read", true},      {"copy other", true}};
+	const char *(*blocks)(const char *name);
+	(void)arg;
+	(void)open_watched();
+	void *symbol = function_of(beside(WATCHED), "sluice_emulation_blocks");
+	assert_non_null(symbol);
+	memcpy(&blocks, &symbol, sizeof blocks);
+	for (int i = 0; i < N(cases); i++)
+		for (int again = 0; again < 3; again++) { /* in other orders of blocks */
+			const char *said = blocks(cases[i].name);
+			assert_non_null(said);
+			if ((said[0] != '\0') != cases[i].fault)
+				fail_msg("%s: '%s'", cases[i].name, said);
+		}
+}
+
+static void test_kernels_are_watched(void **arg)
+{
+	(void)arg;
+	const char *wrong = battery(open_watched());
+	if (wrong != NULL)
+		fail_msg("%s", wrong);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_fragments),
+	    cmocka_unit_test(test_blocks_are_watched),
+	    cmocka_unit_test(test_kernels_are_watched),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the steps of a whole model cost beside arithmetic, in the emulation: launches, copies, allocations, captures,
+ * comparisons. The model has the layers and operations of an 8B one and is narrow: none of these figures depends on a
+ * width.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "engine/model/model.h"
+#include "engine/source/random_model.h"
+#include "kernels/kv_type.h"
+#include "tests/kernels/tables.h"
+#include "tests/kernels/weights.h"
+
+enum {
+	LAYERS = 32, /* Llama 3.1 8B's */
+	EMBD = 256,
+	HEADS = 8,
+	KV_HEADS = 2,
+	DIM = 32,
+	FF = 512,
+	PAGE = 16,
+	N_PAGES = 96,
+	MOST = 16,
+	MAX_PAGES = 64,
+	STEADY = 6,
+};
+
+struct rig {
+	const struct kn_ops *o;
+	struct kn_backend *b;
+	struct model *m;
+	struct kn_kv kv;
+	int32_t token[MOST], pos[MOST], seq[MOST], from[MOST], table[MOST * MAX_PAGES], want[MOST];
+	struct kn_draw draws[MOST];
+	struct kn_drawn drawn[MOST];
+	bool taken[MOST];
+	float *logits;
+};
+
+static char path[PATH_MAX + 64];
+
+static void write_model(const char *plan)
+{
+	struct random_model r = {.path = path, .name = "deep", .seed = 3};
+	struct sl_err err = {0};
+	assert_int_equal(random_shape_find("llama-3.1-8b", &r.arch, &err), 0);
+	assert_int_equal(weight_plan_parse(plan, &r.plan, &err), 0);
+	assert_int_equal(r.arch.n_layers, LAYERS);
+	r.arch.n_embd = EMBD;
+	r.arch.n_heads = HEADS;
+	r.arch.n_kv_heads = KV_HEADS;
+	r.arch.head_dim = r.arch.rope.n_rot = DIM;
+	r.arch.attn_scale = 0.2f;
+	r.arch.n_ff = FF;
+	r.arch.n_vocab = RANDOM_LEAST_VOCAB + 20;
+	if (random_model_write(&r, NULL, &err) != 0)
+		fail_msg("%s", err.text);
+}
+
+static void open_rig(struct rig *r)
+{
+	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .pad_rows = true};
+	struct sl_err err = {0};
+	*r = (struct rig){.o = open_cuda()};
+	assert_int_equal(r->o->open(&cfg, &r->b, &err), 0);
+	if (model_load(path, r->o, r->b, MOST, 0, &r->m, &err) != 0)
+		fail_msg("%s", err.text);
+	r->kv = (struct kn_kv){.type = KN_F16,
+			       .n_pages = N_PAGES,
+			       .page_tokens = PAGE,
+			       .n_layers = LAYERS,
+			       .n_kv_heads = KV_HEADS,
+			       .head_dim = DIM};
+	size_t bytes = kn_kv_page_bytes(&r->kv) * N_PAGES;
+	assert_int_equal(r->o->mem_alloc(r->b, bytes, &r->kv.k), 0);
+	assert_int_equal(r->o->mem_alloc(r->b, bytes, &r->kv.v), 0);
+	r->logits = calloc((size_t)MOST * (size_t)model_info(r->m)->arch.n_vocab, sizeof *r->logits);
+	assert_non_null(r->logits);
+	for (int i = 0; i < MOST; i++) {
+		r->draws[i] = (struct kn_draw){.row = i, .temperature = 0.8f, .top_p = 0.9f, .key = (uint64_t)i};
+		r->taken[i] = true;
+		r->want[i] = i;
+	}
+}
+
+static void close_rig(struct rig *r)
+{
+	r->o->mem_free(r->b, r->kv.k);
+	r->o->mem_free(r->b, r->kv.v);
+	model_free(r->m);
+	r->o->close(r->b);
+	free(r->logits);
+}
+
+/* A decode of n sequences at a position: all but their last pages are common. */
+static struct kn_step decode(struct rig *r, int n, int pos)
+{
+	for (int i = 0; i < n; i++) {
+		r->token[i] = 7 + i;
+		r->pos[i] = pos;
+		r->seq[i] = i;
+		for (int p = 0; p < MAX_PAGES; p++)
+			r->table[i * MAX_PAGES + p] = p < pos / PAGE ? p : MAX_PAGES + i;
+	}
+	return (struct kn_step){.n_rows = n,
+				.row_token = r->token,
+				.row_pos = r->pos,
+				.row_seq = r->seq,
+				.n_seqs = n,
+				.page_table = r->table,
+				.max_pages = MAX_PAGES};
+}
+
+static void run(struct rig *r, int n, int pos)
+{
+	struct kn_step s = decode(r, n, pos);
+	struct model_draws draws = {.draws = r->draws, .n = n, .drawn = r->drawn, .taken = r->taken};
+	assert_int_equal(model_forward_draw(r->m, &s, &r->kv, r->want, n, r->logits, &draws), 0);
+}
+
+static struct kn_stats stats_of(const struct rig *r)
+{
+	struct kn_stats s;
+	r->o->stats(r->b, &s);
+	return s;
+}
+
+/* Steady decodes of n sequences from a position on; how many launches each has. */
+static int steady(struct rig *r, int n, int pos)
+{
+	for (int i = 0; i < 3; i++)
+		run(r, n, pos + i);
+	struct kn_stats before = stats_of(r);
+	for (int i = 0; i < STEADY; i++)
+		run(r, n, pos + 3 + i);
+	struct kn_stats after = stats_of(r);
+	int launches = (int)(after.launches - before.launches);
+	assert_int_equal(launches % STEADY, 0);
+	assert_int_equal(after.graph_hits - before.graph_hits, STEADY);
+	assert_int_equal(after.graph_captures, before.graph_captures);
+	assert_int_equal(after.graph_compares - before.graph_compares, STEADY);
+	assert_int_equal(after.transfers, before.transfers);
+	assert_int_equal(after.allocations, before.allocations);
+	return launches / STEADY;
+}
+
+/* One block of positions and several, whose parts are merged. */
+static void test_launches(void **arg)
+{
+	(void)arg;
+	static const char *const plans[] = {"q4_k_m", "bf16"};
+	for (int i = 0; i < N(plans); i++) {
+		struct rig r;
+		write_model(plans[i]);
+		open_rig(&r);
+		int near = steady(&r, 1, 40), far = steady(&r, 1, 600), more = steady(&r, 8, 600);
+		print_message("%s, 8B: %d launches a step, %d far on, %d for 8 sequences\n", plans[i], near, far, more);
+		assert_in_range(near, 1, 240);
+		assert_in_range(far, 1, 240);
+		close_rig(&r);
+	}
+	unlink(path);
+}
+
+/* A list that the device refuses to capture is not tried again. */
+static void test_refused(void **arg)
+{
+	(void)arg;
+	struct rig r;
+	write_model("q4_k_m");
+	open_rig(&r);
+	run(&r, 2, 40); /* memory grows */
+	assert_true(call_backend(cuda_path(), "sluice_device_no_graphs", 1));
+	for (int i = 0; i < STEADY; i++)
+		run(&r, 2, 41 + i);
+	struct kn_stats s = stats_of(&r);
+	assert_true(call_backend(cuda_path(), "sluice_device_no_graphs", 0));
+	assert_int_equal(s.graph_refusals, 1);
+	assert_int_equal(s.graph_captures + s.graph_hits, 0);
+	for (int i = 0; i < STEADY; i++)
+		run(&r, 2, 50 + i);
+	assert_int_equal(stats_of(&r).graph_captures, 0);
+	close_rig(&r);
+	unlink(path);
+}
+
+int main(void)
+{
+	snprintf(path, sizeof path, "%s", beside("test_steps.gguf"));
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_launches),
+	    cmocka_unit_test(test_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
