@@ -53,11 +53,15 @@ __device__ static inline void kn_put(const struct kn_product &p, int row, int ou
 	p.y[(int64_t)row * p.n_out + out] = sum;
 }
 
-/* Four sums over a slab's halves, as floats in order. */
-__device__ static inline void kn_take_sums(const struct kn_u4 &four, float (*sum)[2])
+/* A lane's four sums as kn_slab_product takes them: of a slab's halves, or of all of it in the first place. */
+template <int TYPE> __device__ static inline void kn_take_sums(const struct kn_u4 &four, float (*sum)[2])
 {
-	UNROLL_FOR(int i = 0; i < 4; i++)
-		sum[i / 2][i % 2] = kn_bits_float(kn_word(four, i));
+	UNROLL_FOR(int i = 0; i < 2; i++) {
+		sum[0][i] = kn_bits_float(kn_word(four, i));
+		sum[1][i] = kn_bits_float(kn_word(four, 2 + i));
+		if (!kn_form<TYPE>::by16)
+			sum[0][i] += sum[1][i];
+	}
 }
 
 /* matvec.cu: up to KN_FEW_ROWS. mma.cu: any number. SL_EUNSUPPORTED: the type is not packed. */

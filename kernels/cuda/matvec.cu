@@ -71,7 +71,7 @@ template <int TYPE, int NT> __device__ static inline void multiply(const struct 
 						x[n] = kn_load_again(unit + lane * 16);
 					int64_t sums = kn_sum_at((int64_t)n * p.x.n_slabs + slab, 0, lane % 4 * 2);
 					if (form::has_min)
-						kn_take_sums(kn_load_again(p.x.sums + sums), xsum[n]);
+						kn_take_sums<TYPE>(kn_load_again(p.x.sums + sums), xsum[n]);
 				}
 				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, unscaled, sum);
 			}

@@ -111,8 +111,8 @@ __device__ static inline void add_slab(const uint8_t *stage, const struct held<T
 		int at = n * STAGE_SLABS + slab % STAGE_SLABS;
 		x[n] = kn_shared_load16(stage + at * KN_PIECE + lane * 16);
 		if (form::has_min)
-			kn_take_sums(kn_shared_load16(stage + plan<TYPE, NT>::units + at * KN_SUMS + lane % 4 * 16),
-				     xsum[n]);
+			kn_take_sums<TYPE>(
+			    kn_shared_load16(stage + plan<TYPE, NT>::units + at * KN_SUMS + lane % 4 * 16), xsum[n]);
 	}
 	kn_slab_product<TYPE, NT>(w.piece, heads, slab % form::group, slab, x, xsum, unscaled, sum);
 }

@@ -296,8 +296,7 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 	UNROLL_FOR(int i = 0; i < 4; i++) {
 		sum[i] = kn_fma(scale[i / 2][which], part[i], sum[i]);
 		if (form::has_min) {
-			float xs = form::by16 ? xsum[j][i % 2] : xsum[0][i % 2] + xsum[1][i % 2];
-			sum[i] = kn_fma(-min[i / 2][which], xs, sum[i]);
+			sum[i] = kn_fma(-min[i / 2][which], xsum[which][i % 2], sum[i]);
 		}
 		part[i] = 0;
 	}
@@ -305,8 +304,8 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 
 /* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds both.
  * x[n]: kn_mma's operands of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and 2t +
- * 1, for types with minimums. part[n][4]: products not scaled yet, zero before the first slab of a chunk or of its
- * second half, and after the last. */
+ * 1, for types with minimums (of all of the slab at h = 0 if it has one minimum). part[n][4]: products not scaled yet,
+ * zero before the first slab of a chunk or of its second half, and after the last. */
 template <int TYPE, int NT>
 __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group,
 					      int slab, const struct kn_u4 *x, const float (*xsum)[2][2],
