@@ -133,6 +133,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 	float sum[NT][4] = {}, total[NT][4] = {}, unscaled[NT][4] = {};
 	struct held<TYPE> now = {}, next = {
 	};
+	constexpr bool heads_early = form::first + form::second < 32; /* longer ones leave no registers for the next */
 	struct kn_heads heads[2] = {}, next_heads[2] = {};
 	int part = first_part, half = 2 * begin;
 	if (busy && begin < end) {
@@ -161,7 +162,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 				if (busy && (!last || chunk + 1 < end))
 					kn_load_pieces<TYPE>(record + (last ? form::record : 0),
 							     last ? 0 : slab + form::group, lane, next.piece);
-				if (last && busy && chunk + 1 < end)
+				if (last && heads_early && busy && chunk + 1 < end)
 					take_heads<TYPE>(record + form::record, lane, &next_heads);
 			}
 			if (slab % STAGE_SLABS == 0) {
@@ -176,9 +177,13 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 			if (slab % form::group == form::group - 1)
 				now = next;
 		}
-		heads[0] = next_heads[0];
-		heads[1] = next_heads[1];
 		record += form::record;
+		if (heads_early) {
+			heads[0] = next_heads[0];
+			heads[1] = next_heads[1];
+		} else if (busy && chunk + 1 < end) {
+			take_heads<TYPE>(record, lane, &heads);
+		}
 	}
 	kn_cp_async_wait<0>();
 	UNROLL_FOR(int n = 0; n < NT; n++)
