@@ -72,7 +72,8 @@ static struct emu_counts count_product(const struct kn_ops *o, const struct form
 	struct kn_backend *b = open_counted(o);
 	struct matrix m = make_matrix(f->type, n_out, n_in);
 	struct kn_weight w = load(o, b, &m);
-	float *x = random_floats(o, b, (size_t)(n_rows * n_in)), *y = guarded(o, b, (size_t)(n_rows * n_out));
+	float *x = random_floats(o, b, (size_t)n_rows * (size_t)n_in),
+	      *y = guarded(o, b, (size_t)n_rows * (size_t)n_out);
 	count(true);
 	run(o, b, &w, x, n_rows, y);
 	struct emu_counts c = counted(kernel);
