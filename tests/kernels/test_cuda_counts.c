@@ -142,7 +142,7 @@ static struct emu_counts count_attention(const struct kn_ops *o, int type, int h
 	struct kn_backend *b = open_counted(o);
 	struct kn_kv kv = {
 	    .type = type, .n_pages = PAGES, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = 1, .head_dim = head_dim};
-	size_t bytes = PAGES * kn_kv_head_bytes(type, PAGE, head_dim), q_size = (size_t)(n * GROUP * head_dim);
+	size_t bytes = PAGES * kn_kv_head_bytes(type, PAGE, head_dim), q_size = (size_t)n * GROUP * (size_t)head_dim;
 	int32_t pos[MOST_ROWS], seq[MOST_ROWS] = {0}, table[PAGES];
 	struct kn_attn how = {.scale = 0.1f, .q_row = GROUP * head_dim};
 	float *q = random_floats(o, b, q_size), *out = guarded(o, b, q_size);
