@@ -131,9 +131,9 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 	const uint8_t *record = p.w + ((int64_t)tile * p.n_chunks + begin) * form::record;
 	uint8_t *stages = (uint8_t *)kn_shared();
 	float sum[NT][4] = {}, total[NT][4] = {}, unscaled[NT][4] = {};
-	struct held<TYPE> now = {}, next = {
-	};
-	constexpr bool heads_early = form::first + form::second < 32; /* longer ones leave no registers for the next */
+	held<TYPE> now = {}, next = {};
+	/* Many rows, or long heads, leave no registers for the next ones. */
+	constexpr bool heads_early = NT == FEW && form::first + form::second < 32;
 	struct kn_heads heads[2] = {}, next_heads[2] = {};
 	int part = first_part, half = 2 * begin;
 	if (busy && begin < end) {
