@@ -76,7 +76,7 @@ __device__ static inline void kn_put_units(const struct kn_into &to, int row, in
 	sum += kn_shuffle_xor(sum, 1);
 	sum += kn_shuffle_xor(sum, 2);
 	if (t == 0)
-		to.sums[(at * 2 + half) * KN_ROWS + in] = sum;
+		to.sums[kn_sum_at(at, half, in)] = sum;
 }
 
 /* kn_scaling_exponent of a row; needs what kn_row_largest needs. */

@@ -25,6 +25,12 @@
  * page may be unwritten.
  *
  * VERSIONS
+ *   2  as 1, without spills. Rows of matrices are found from two or four addresses a unit (248 registers became 222 for
+ *     prompts of head_dim 128); merged values wait in the result's own memory between blocks of positions, not in a
+ *     second set of accumulators; three quarters of the queries of head_dim 256 (decodes: all) are in shared memory:
+ *     one more load of 16 bytes a lane beside each ldmatrix of keys. Spilled before, for sm_90 and float16: 2,292 bytes
+ *     (256, prompts without parts), 556 (with), 416 (decodes), 592 (128, prompts without parts). A page is
+ *     looked up once for 16 rows of values, not for each row: 6,160 instructions for decodes of head_dim 128, 10,224 before.
  *   1  as above. Counted for head_dim 128, per 256 positions of a key head, float16 (128 KiB of pages).
  *     Decode, one warp: 256 cp.async of 512 bytes and some 15 instructions around each, 256 ldmatrix, 512 mma, 128
  *     scores per lane at about 12 instructions, 256 rescalings of the sums so far: about 7,000 instructions. One SM of
@@ -34,9 +40,7 @@
  *     no spills): 96 KiB, where 33 KiB cover a microsecond. Parts cost 4 + 4 bytes per value and query head: 3 % of the
  *     traffic for groups of 4, in the L2 cache up to about 50 MB.
  *     Prompts: one ldmatrix (512 bytes, 4 cycles) feeds two mma (4096 multiply-adds): at most 1,024 a cycle, half of
- *     the rate of wgmma on a Hopper SM and four fifths of that of mma.sync. Without parts, the merged values (64
- *     registers) are in local memory between blocks of positions: 512 bytes a thread for 512 mma. head_dim 256 exceeds
- *     the registers (2 KB of spills): expect half the rate.
+ *     the rate of wgmma on a Hopper SM and four fifths of that of mma.sync.
  *     Tried: unrolled loops of units (4 minutes of compiling, the same registers), 12 warps an SM (80 spilled words in
  *     the loop).
  *     Expected: 75 to 85 % of copy bandwidth for 64 sequences of 4096; 0.7 to 0.85 of FlashAttention-2 for prompts. Not
@@ -56,6 +60,7 @@ enum {
 	COLUMNS = TILE / 8, /* column tiles of matrix operations in it */
 	PROMPT_WARPS = 4,
 	MOST_WIDE = 256, /* head_dim */
+	LEAST_PAGE = 16, /* positions: smaller pages are looked up for each row */
 };
 
 enum kind { HALF, BRAIN, EIGHT };
@@ -89,17 +94,21 @@ template <int KIND> __device__ static inline uint32_t pair_of(float low, float h
 /* How a kernel lays out its shared memory. */
 template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int threads = WARPS * KN_WARP;
-	static constexpr int keys = WARPS == 1 ? 16 : 32; /* positions per unit */
-	static constexpr int per_tile = TILE / keys;      /* units of keys per tile, and as many of values */
-	static constexpr int slots = WARPS == 1 ? 4 : 3;
+	static constexpr int keys = WARPS == 1 || WIDE > 128 ? 16 : 32; /* positions per unit */
+	static constexpr int per_tile = TILE / keys; /* units of keys per tile, and as many of values */
+	static constexpr int slots = WARPS == 1 ? 4 : WIDE > 128 && KIND == EIGHT ? 2 : 3;
 	static constexpr int bytes = KIND == EIGHT ? 1 : 2; /* of a number in the pool */
 	static constexpr int numbers = keys * WIDE;
 	static constexpr int slot_bytes = numbers * bytes + (KIND == EIGHT ? keys * (int)sizeof(float) : 0);
 	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit converted to float16 */
-	static constexpr int all = slots * slot_bytes + flat_bytes;
+	/* Operands of the queries (per 16 numbers) that stay in registers. The others are in shared memory, 16 bytes
+	 * for each lane, since wide heads leave no room. */
+	static constexpr int kept = WIDE <= 128 ? WIDE / 16 : WARPS == 1 ? 0 : KIND == EIGHT ? 2 : PARTS ? 4 : 5;
+	static constexpr int rest_bytes = (WIDE / 16 - kept) * threads * 16;
+	static constexpr int merged_bytes = PARTS ? 0 : threads * 16;
+	static constexpr int all = slots * slot_bytes + flat_bytes + rest_bytes + merged_bytes;
 	static_assert(all <= 48 << 10, "more than every device has");
-	/* From the 65536 registers, in quarters: accumulated values (twice without parts), queries, scores, about 60
-	 * others. */
+	/* From the 65536 registers: accumulated values, queries, scores, about 60 others. */
 	static constexpr int blocks = (WIDE > 64 || !PARTS ? 8 : 12) / WARPS;
 };
 
@@ -149,18 +158,26 @@ __device__ static inline void load_wide(const struct kn_attn_call &c, const stru
 					      there && d < hd);
 		}
 	} else {
-		enum { N = WIDE / CHUNK };
-		int i = t % N;
+		/* Runs of a thread's rows in one page share its lookup. */
+		enum { N = WIDE / CHUNK, STEP = P::threads / N, RUN = STEP > LEAST_PAGE ? STEP : LEAST_PAGE };
+		int i = t % N, shared = p.page_tokens >= LEAST_PAGE ? RUN : STEP;
 		if (i * CHUNK < hd)
-#pragma unroll 8
-			for (int r = t / N; r < P::keys; r += P::threads / N) {
-				int pos = begin + r, to = KIND == EIGHT ? r * N + i : place_of<N>(r, i);
-				bool there = pos >= s.from && pos < s.to;
+#pragma unroll 1
+			for (int first = t / N; first < P::keys; first += shared) {
+				int pos = begin + first, run = pos / LEAST_PAGE * LEAST_PAGE;
+				bool any = shared == STEP ? pos >= s.from && pos < s.to
+							  : run + LEAST_PAGE > s.from && run < s.to;
 				const uint8_t *at = c.v;
-				if (there)
+				if (any)
 					at += kn_block_at(p, s.seq, pos, s.kv_head) +
 					      (kn_pos_in_page(p, pos) * hd + i * CHUNK) * P::bytes;
-				kn_cp_async16_or_zero(slot + 16 * to, at, there);
+				UNROLL_FOR(int r = 0; r < RUN; r += STEP) {
+					int row = first + r, to = KIND == EIGHT ? row * N + i : place_of<N>(row, i);
+					bool there = pos + r >= s.from && pos + r < s.to;
+					if (r < shared)
+						kn_cp_async16_or_zero(slot + 16 * to,
+								      any ? at + r * hd * P::bytes : c.v, there);
+				}
 			}
 	}
 	if (KIND == EIGHT && t < P::keys / 4) {
@@ -300,18 +317,33 @@ template <int KIND> __device__ static inline void multiply(float *d, const uint3
 
 /* Each lane has queries lane / 4 and lane / 4 + 8 of the warp (index 0 and 1), and columns 2 (lane % 4) and the next of
  * each matrix of 8 columns. */
-template <int WIDE> struct queries {
-	int first[2], end[2];
+template <class P> struct queries {
 	int from, to;         /* positions that some query of the warp sees */
 	int all_from, all_to; /* positions that all of them see */
 	float factor[2];      /* from a product to the score, before any cap */
-	uint32_t q[WIDE / 16][4];
+	uint32_t q[P::kept][4];
+	struct kn_u4 *rest; /* this lane's, P::threads apart */
 };
 
+/* Operand k of the queries. */
+template <class P> __device__ static inline void take_query(const struct queries<P> &w, int k, uint32_t *a)
+{
+	if (k < P::kept) {
+		UNROLL_FOR(int e = 0; e < 4; e++)
+			a[e] = w.q[k < P::kept ? k : 0][e];
+		return;
+	}
+	struct kn_u4 v = kn_shared_load16(&w.rest[(k - P::kept) * P::threads]);
+	a[0] = v.x;
+	a[1] = v.y;
+	a[2] = v.z;
+	a[3] = v.w;
+}
+
 /* Loads the warp's queries, from query `begin` of the item on. */
-template <int KIND, int WIDE>
+template <int KIND, int WIDE, class P>
 __device__ static inline void find_queries(const struct kn_attn_call &c, const struct kn_item &item, int kv_head,
-					   int begin, int lane, struct queries<WIDE> *w)
+					   int begin, int lane, struct queries<P> *w)
 {
 	int n = item.n_rows * c.group, hd = c.pages.head_dim;
 	int last = begin + QUERIES < n ? begin + QUERIES : n;
@@ -328,10 +360,8 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int i = begin + lane / 4 + 8 * j;
 		const float *q = NULL;
-		w->first[j] = w->end[j] = 0;
 		if (i < n) {
 			int row = item.row + i / c.group;
-			kn_seen_by(c, row, &w->first[j], &w->end[j]);
 			q = c.q + (int64_t)row * c.attn.q_row + (kv_head * c.group + i % c.group) * hd;
 		}
 		float value[WIDE / 16][4], most = 0;
@@ -351,38 +381,62 @@ __device__ static inline void find_queries(const struct kn_attn_call &c, const s
 		    c.attn.scale * kn_bits_float((uint32_t)(127 + exp) << 23) * (c.type == KN_FP8 ? 256.0f : 1.0f);
 		w->factor[j] *= c.attn.softcap > 0 ? 1.0f / c.attn.softcap : LOG2_E;
 		UNROLL_FOR(int k = 0; k < WIDE / 16; k++) {
-			w->q[k][j] = pair_of<KIND>(value[k][0] * down, value[k][1] * down);
-			w->q[k][2 + j] = pair_of<KIND>(value[k][2] * down, value[k][3] * down);
+			uint32_t low = pair_of<KIND>(value[k][0] * down, value[k][1] * down);
+			uint32_t high = pair_of<KIND>(value[k][2] * down, value[k][3] * down);
+			if (k < P::kept) {
+				w->q[k < P::kept ? k : 0][j] = low;
+				w->q[k < P::kept ? k : 0][2 + j] = high;
+				continue;
+			}
+			uint32_t *rest = &w->rest[(k - P::kept) * P::threads].x;
+			rest[j] = low;
+			rest[2 + j] = high;
 		}
 	}
 }
 
-/* Loads four 8 × 8 matrices from rows row…row + 15 of a unit whose rows have N chunks: the upper and the lower matrix
- * of chunk `chunk`, then those of the next chunk. */
+/* Where a lane's rows of matrices are in a unit whose rows have N chunks: few addresses, to which the others have a
+ * constant distance. */
+template <int N> struct spots {
+	static constexpr int n = N < 8 ? N / 2 : 4;
+	const unsigned char *at[n];
+};
+
+template <int N> __device__ static inline struct spots<N> find_spots(const unsigned char *unit, int lane) {
+	struct spots<N> s;
+	UNROLL_FOR(int i = 0; i < s.n; i++)
+		s.at[i] = unit + 16 * place_of<N>(lane / 8 % 2 * 8 + lane % 8, 2 * i + lane / 16);
+	return s;
+}
+
+/* Loads four 8 × 8 matrices from rows row…row + 15 of a unit: the upper and the lower matrix of chunk `chunk`, then those
+ * of the next chunk. row: a multiple of 16; chunk: an even number. */
 template <int N>
-__device__ static inline void take_matrices(const unsigned char *unit, int row, int chunk, int lane, uint32_t *b)
+__device__ static inline void take_matrices(const struct spots<N> &s, int row, int chunk, uint32_t *b)
 {
-	row += lane / 8 % 2 * 8 + lane % 8;
-	kn_ldmatrix_x4_trans(b, unit + 16 * place_of<N>(row, chunk + lane / 16));
+	kn_ldmatrix_x4_trans(b, s.at[chunk / 2 % s.n] + 16 * (row * N + chunk / 8 * 8));
 }
 
 /* Multiplies the queries with unit i of a tile's keys, into the unit's columns of s[COLUMNS][4]. */
 template <int KIND, int WIDE, class P>
-__device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, const unsigned char *unit,
+__device__ static inline void take_keys(const struct queries<P> &w, int hd, const unsigned char *unit,
 					const float *scales, int lane, int i, float (*s)[4])
 {
 	float sum[P::keys / 8][4];
 	UNROLL_FOR(int n = 0; n < P::keys / 8; n++)
 		UNROLL_FOR(int e = 0; e < 4; e++)
 			sum[n][e] = 0;
+	struct spots<P::keys / 8> spots = find_spots<P::keys / 8>(unit, lane);
 	UNROLL_FOR(int k = 0; k < WIDE / 16; k++) {
 		if (16 * k >= hd)
 			continue;
+		uint32_t a[4];
+		take_query(w, k, a);
 		UNROLL_FOR(int n = 0; n < P::keys / 8; n += 2) {
 			uint32_t b[4];
-			take_matrices<P::keys / 8>(unit, 16 * k, n, lane, b);
-			multiply<KIND>(sum[n], w.q[k], b);
-			multiply<KIND>(sum[n + 1], w.q[k], b + 2);
+			take_matrices(spots, 16 * k, n, b);
+			multiply<KIND>(sum[n], a, b);
+			multiply<KIND>(sum[n + 1], a, b + 2);
 		}
 	}
 	/* Registers cannot be indexed, so every unit's columns are tested. */
@@ -395,21 +449,37 @@ __device__ static inline void take_keys(const struct queries<WIDE> &w, int hd, c
 		}
 }
 
+/* A query's positions, as kn_seen_by; none if there is no such query. Looked up again where a tile is masked, since
+ * registers are short. t: the thread. */
+__device__ static inline void seen_by_query(const struct kn_attn_call &c, int t, int j, int *first, int *end)
+{
+	struct kn_item item = c.items[blockIdx.x];
+	int warp = (int)blockIdx.y % c.n_tiles * ((int)blockDim.x / KN_WARP) + t / KN_WARP;
+	int i = warp * QUERIES + t % KN_WARP / 4 + 8 * j;
+	*first = *end = 0;
+	if (i < item.n_rows * c.group)
+		kn_seen_by(c, item.row + i / c.group, first, end);
+}
+
 /* Turns products into base-2 scores: -INFINITY where a query does not see the position. */
-template <int WIDE>
-__device__ static inline void score(const struct kn_attn_call &c, const struct queries<WIDE> &w, int begin, int lane,
+template <class P>
+__device__ static inline void score(const struct kn_attn_call &c, const struct queries<P> &w, int begin, int t,
 				    float (*s)[4])
 {
 	bool masked = begin < w.all_from || begin + TILE > w.all_to;
 	float cap = c.attn.softcap * LOG2_E;
+	int first[2] = {}, end[2] = {};
+	if (masked)
+		UNROLL_FOR(int j = 0; j < 2; j++)
+			seen_by_query(c, t, j, &first[j], &end[j]);
 	UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 		UNROLL_FOR(int e = 0; e < 4; e++) {
 			float x = s[n][e] * w.factor[e / 2];
 			if (cap > 0)
 				x = cap * tanhf(x);
 			if (masked) {
-				int pos = begin + 8 * n + lane % 4 * 2 + e % 2;
-				x = pos >= w.first[e / 2] && pos < w.end[e / 2] ? x : -INFINITY;
+				int pos = begin + 8 * n + t % 4 * 2 + e % 2;
+				x = pos >= first[e / 2] && pos < end[e / 2] ? x : -INFINITY;
 			}
 			s[n][e] = x;
 		}
@@ -470,6 +540,7 @@ template <int KIND, int WIDE, class P>
 __device__ static inline void take_values(uint32_t (*weights)[4], int hd, const unsigned char *unit, int lane, int i,
 					  struct so_far<WIDE> *b)
 {
+	struct spots<WIDE / 8> spots = find_spots<WIDE / 8>(unit, lane);
 	UNROLL_FOR(int k = 0; k < P::keys / 16; k++) {
 		uint32_t a[4];
 		UNROLL_FOR(int e = 0; e < 4; e++) {
@@ -481,7 +552,7 @@ __device__ static inline void take_values(uint32_t (*weights)[4], int hd, const 
 			if (8 * n >= hd)
 				continue;
 			uint32_t m[4];
-			take_matrices<WIDE / 8>(unit, 16 * k, n, lane, m);
+			take_matrices(spots, 16 * k, n, m);
 			multiply<KIND>(b->value[n], a, m);
 			multiply<KIND>(b->value[n + 1], a, m + 2);
 		}
@@ -506,16 +577,22 @@ __device__ static inline bool find_query(const struct kn_attn_call &c, const str
 	return i < item.n_rows * c.group;
 }
 
+/* Whether a row sees a position of a block. */
+__device__ static inline bool row_sees(const struct kn_attn_call &c, int row, int block)
+{
+	int first, end;
+	kn_seen_by(c, row, &first, &end);
+	return kn_attn_sees(first, end, block);
+}
+
 /* begin: the warp's first query. */
 template <int WIDE>
-__device__ static inline void put_part(const struct kn_attn_call &c, const struct queries<WIDE> &w,
-				       const struct kn_item &item, int kv_head, int begin, int block,
-				       const struct so_far<WIDE> &b, int lane)
+__device__ static inline void put_part(const struct kn_attn_call &c, const struct kn_item &item, int kv_head, int begin,
+				       int block, const struct so_far<WIDE> &b, int lane)
 {
 	UNROLL_FOR(int j = 0; j < 2; j++) {
 		int row, head;
-		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) ||
-		    !kn_attn_sees(w.first[j], w.end[j], block))
+		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head) || !row_sees(c, row, block))
 			continue;
 		float *at = kn_attn_part(c, row, head, block);
 		if (lane % 4 == 0) {
@@ -531,17 +608,48 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 	}
 }
 
+/* Merges a block into those before it; after the last one, c.out has the result. In between it has the values so far,
+ * and *all the maxima and sums (x and y of index 0, z and w of index 1): twice the accumulators would exceed the
+ * registers. Only this lane accesses its own. first: there are none before. t: the thread. */
 template <int WIDE>
-__device__ static inline void merge_block(const struct queries<WIDE> &w, int block, const struct so_far<WIDE> &b,
-					  struct so_far<WIDE> *all)
+__device__ static inline void merge_block(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, int block,
+					  bool first, bool last, struct kn_f4 *all)
 {
+	struct kn_item item = c.items[blockIdx.x];
+	int warps = (int)blockDim.x / KN_WARP, lane = t % KN_WARP;
+	int begin = ((int)blockIdx.y % c.n_tiles * warps + t / KN_WARP) * QUERIES;
 	UNROLL_FOR(int j = 0; j < 2; j++) {
-		float keep = 1, take = 0;
-		if (kn_attn_sees(w.first[j], w.end[j], block))
-			kn_attn_merge<true>(&all->max[j], &all->sum[j], b.max[j], b.sum[j], &keep, &take);
-		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
-			UNROLL_FOR(int e = 2 * j; e < 2 * j + 2; e++)
-				all->value[n][e] = all->value[n][e] * keep + b.value[n][e] * take;
+		float keep = 1, take = 0, max = -INFINITY, sum = 0;
+		int row, head;
+		if (!first) {
+			max = j == 0 ? all->x : all->z;
+			sum = j == 0 ? all->y : all->w;
+		}
+		bool there = find_query(c, item, (int)blockIdx.y / c.n_tiles, begin + lane / 4 + 8 * j, &row, &head);
+		if (there && row_sees(c, row, block))
+			kn_attn_merge<true>(&max, &sum, b->max[j], b->sum[j], &keep, &take);
+		*(j == 0 ? &all->x : &all->z) = max;
+		*(j == 0 ? &all->y : &all->w) = sum;
+		b->max[j] = -INFINITY;
+		b->sum[j] = 0;
+		volatile float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim + lane % 4 * 2;
+		float share = last ? 1.0f / sum : 1.0f; /* as in combine() */
+		int hd = there ? c.pages.head_dim - lane % 4 * 2 : 0;
+		/* Volatile, so that no more than a few are read ahead: there are no registers for them. */
+		UNROLL_FOR(int from = 0; from < WIDE; from += 32) {
+			float was[8];
+			UNROLL_FOR(int i = 0; i < 8; i++) {
+				int d = from + i / 2 * 8 + i % 2;
+				was[i] = first || d >= hd ? 0.0f : at[d];
+			}
+			UNROLL_FOR(int i = 0; i < 8; i++) {
+				int d = from + i / 2 * 8 + i % 2;
+				float *value = &b->value[d / 8][2 * j + i % 2];
+				if (d < hd)
+					at[d] = (was[i] * keep + *value * take) * share;
+				*value = 0;
+			}
+		}
 	}
 }
 
@@ -626,12 +734,14 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 #pragma unroll 1
 	for (int u = 0; u < P::slots - 1; u++)
 		load_unit<KIND, WIDE, P>(c, s, u, ring, t);
-	struct queries<WIDE> w;
+	struct queries<P> w;
+	w.rest = (struct kn_u4 *)(void *)(flat + P::flat_bytes) + t;
 	begin += t / KN_WARP * QUERIES;
 	find_queries<KIND, WIDE>(c, item, s.kv_head, begin, lane, &w);
-	struct so_far<WIDE> block, all;
+	struct so_far<WIDE> block;
+	struct kn_f4 *all = (struct kn_f4 *)(void *)(flat + P::flat_bytes + P::rest_bytes) + t;
+	bool first = true;
 	begin_block(&block);
-	begin_block(&all);
 	int u = 0;
 	/* One unit per iteration: unrolled, the code would be eight times as long. */
 #pragma unroll 1
@@ -649,7 +759,7 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 							 lane, i, scores);
 		}
 		if (mine) {
-			score(c, w, tile * TILE, lane, scores);
+			score<P>(c, w, tile * TILE, t, scores);
 			weigh(scores, &block);
 			round_weights<KIND>(scores, weights);
 		}
@@ -664,14 +774,15 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 		end_block(&block);
 		if (PARTS)
 			continue; /* it was the only block */
-		merge_block(w, tile * TILE / KN_ATTN_BLOCK, block, &all);
-		begin_block(&block);
+		merge_block(c, &block, t, tile * TILE / KN_ATTN_BLOCK, first, tile + 1 == s.first_tile + s.n_tiles,
+			    all);
+		first = false;
 	}
 	kn_cp_async_wait<0>();
 	if (!PARTS)
-		put_out(c, item, s.kv_head, begin, all, lane);
-	else if (c.n_parts > 1)
-		put_part(c, w, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
+		return;
+	if (c.n_parts > 1)
+		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
 	else /* the same as merging it would give */
 		put_out(c, item, s.kv_head, begin, block, lane);
 }
@@ -679,12 +790,13 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 template <int KIND, int WIDE, int WARPS>
 static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct plan<KIND, WIDE, WARPS, true> P; /* without parts, this is the same memory */
+	typedef struct plan<KIND, WIDE, WARPS, true> P;
+	typedef struct plan<KIND, WIDE, WARPS, WARPS == 1> WHOLE;
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
 		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (WARPS == 1 || c->n_parts > 0)
 		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);
-	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, P::all, *c);
+	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, WHOLE::all, *c);
 }
 
 template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)

@@ -231,11 +231,16 @@ int kn_cuda_noise_rows(struct kn_backend *b, const struct kn_noise *noise, int t
 /* ---- matmul.cu ---- */
 /* Destination and layout for an operation that also writes its rows in the format of products (matmul.cu). */
 struct kn_into {
-	uint8_t *units; /* NULL: none */
-	float *sums, *inverse;
+	uint8_t *units;             /* NULL: none */
+	float *sums, *inverse;      /* sums: at kn_sum_at */
 	int n_slabs, n_rows, n_all; /* real rows; rows including the padding of the last tile */
 	bool bf16;
 };
+/* The index of a sum: of row `in` of a tile's slab's half; at: tile * n_slabs + slab. */
+__device__ static inline int64_t kn_sum_at(int64_t at, int half, int in)
+{
+	return at * 16 + in / 2 * 4 + half * 2 + in % 2;
+}
 /* Destination for n_rows rows of width n_in. out->units is NULL if products of that width use different formats, or
  * if the library may compute them. SL_EIO. */
 int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out);

@@ -139,6 +139,9 @@ struct alignas(16) kn_f4 {
  *    way when a thread ends.
  *  kn_load_once(at): 16 aligned bytes that stay unchanged while the kernel runs and this multiprocessor won't
  *    read again.
+ *  kn_load_again(at): the same of what other blocks of this multiprocessor read too.
+ *  kn_shared_load16(at): 16 aligned bytes of shared memory.
+ *  kn_prefetch(at): the line of 128 bytes there is wanted soon; it moves towards the second-level cache.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 

@@ -37,9 +37,14 @@ __device__ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t 
 /* Adds in shared memory and returns the old value. */
 __device__ static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
 
-__device__ static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
+/* One or two atomics of 32 bits: of 64 bits shared memory has none, only a loop that compares and swaps. The sum is
+ * complete at the next barrier. */
+__device__ static inline void kn_add_shared(unsigned long long *at, unsigned long long v)
 {
-	return atomicAdd(at, v);
+	uint32_t *half = (uint32_t *)(void *)at, low = (uint32_t)v, was = atomicAdd(half, low);
+	uint32_t high = (uint32_t)(v >> 32) + (was + low < was);
+	if (high != 0)
+		atomicAdd(half + 1, high);
 }
 
 __device__ static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
@@ -83,6 +88,18 @@ __device__ static inline struct kn_u4 kn_load_once(const void *at)
 	    : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
 	    : "l"(__cvta_generic_to_global(at)));
 	return v;
+}
+
+__device__ static inline struct kn_u4 kn_load_again(const void *at) { return *static_cast<const struct kn_u4 *>(at); }
+
+__device__ static inline struct kn_u4 kn_shared_load16(const void *at)
+{
+	return *static_cast<const struct kn_u4 *>(at);
+}
+
+__device__ static inline void kn_prefetch(const void *at)
+{
+	asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(at)));
 }
 
 /* ---- tensor cores (PTX ISA, "mma.m16n8k16") ---- */

@@ -56,7 +56,7 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 				sum[h] += kn_shuffle_xor(sum[h], 1);
 				sum[h] += kn_shuffle_xor(sum[h], 2);
 				if (t == 0)
-					sums[(((int64_t)tile * n_slabs + slab) * 2 + h) * KN_ROWS + in] = sum[h];
+					sums[kn_sum_at((int64_t)tile * n_slabs + slab, h, in)] = sum[h];
 			}
 	}
 }
@@ -193,7 +193,7 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 		p.n_out = w->n_out;
 		p.n_chunks = (int)kn_cuda_chunks(w->n_in);
 		p.y = y;
-		rc = n_rows <= 2 * KN_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_mma(b, w->type, &p);
+		rc = n_rows <= KN_FEW_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_mma(b, w->type, &p);
 		b->converted.serial = dev_serial(b->dev); /* y is not x, so the conversion stays valid */
 	}
 	return rc;

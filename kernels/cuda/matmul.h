@@ -15,11 +15,13 @@
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/packed.h"
 
-enum { KN_PARTS = 8, KN_ROWS = 8 }; /* KN_ROWS: rows of a matrix unit's tile */
+/* KN_ROWS: rows of a matrix unit's tile. KN_SUMS: bytes of the sums of a tile's slab. */
+enum { KN_PARTS = 8, KN_ROWS = 8, KN_FEW_ROWS = 16, KN_SUMS = 2 * KN_ROWS * 4 };
 
 /* Tiles of eight rows; missing rows of the last tile are zero. The slabs of a tile are units of 512 bytes: lane l's
- * 16 bytes are numbers of row l / 4, with the k that packed.h names. sums[tile][slab][half][8 rows]: sums over the
- * units' numbers. inverse[row]: the factor for a sum. */
+ * 16 bytes are numbers of row l / 4, with the k that packed.h names. sums[tile][slab][t][half][2]: sums over the
+ * units' numbers of rows 2t and 2t + 1, so that a lane's four are one load (kn_sum_at). inverse[row]: the factor for a
+ * sum. */
 struct kn_rows {
 	const uint8_t *units;
 	const float *sums, *inverse;
@@ -51,16 +53,18 @@ __device__ static inline void kn_put(const struct kn_product &p, int row, int ou
 	p.y[(int64_t)row * p.n_out + out] = sum;
 }
 
-/* Loads the sums over a slab's halves of the activations of rows 2t and 2t + 1 of a tile. */
-__device__ static inline void kn_load_sums(const struct kn_rows &x, int tile, int slab, int t, float (*sum)[2])
+/* A lane's four sums as kn_slab_product takes them: of a slab's halves, or of all of it in the first place. */
+template <int TYPE> __device__ static inline void kn_take_sums(const struct kn_u4 &four, float (*sum)[2])
 {
-	const float *at = x.sums + ((int64_t)tile * x.n_slabs + slab) * 2 * KN_ROWS + 2 * t;
-	UNROLL_FOR(int h = 0; h < 2; h++)
-		UNROLL_FOR(int i = 0; i < 2; i++)
-			sum[h][i] = at[h * KN_ROWS + i];
+	UNROLL_FOR(int i = 0; i < 2; i++) {
+		sum[0][i] = kn_bits_float(kn_word(four, i));
+		sum[1][i] = kn_bits_float(kn_word(four, 2 + i));
+		if (!kn_form<TYPE>::by16)
+			sum[0][i] += sum[1][i];
+	}
 }
 
-/* matvec.cu: up to 16 rows. mma.cu: any number. SL_EUNSUPPORTED: the type is not packed. */
+/* matvec.cu: up to KN_FEW_ROWS. mma.cu: any number. SL_EUNSUPPORTED: the type is not packed. */
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p);
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p);
 

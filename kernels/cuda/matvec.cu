@@ -8,11 +8,13 @@
  * even so the unit is not the bottleneck (below).
  *
  * VERSIONS
+ *  3  as 2, but rows that are not there are not loaded (one row: 64 bytes of activations a slab, not 512), and a lane's
+ *     four sums are one load.
  *  1  a lane decodes eight weights at a time to float32, as the file has them, and multiplies them with every
  *     row. Counted for Q4_K on an H200: 4.3 TB/s over 132 multiprocessors at 1.755 GHz are 18.6 bytes or 33
  *     weights a cycle; 9 operations a weight for one row and 16 for eight are 297 and 528 lanes' work of the 128
  *     there are: 43 % and 24 % of a copy. Loads of 8 bytes a lane at best.
- *  2  this one. Counted for a slab of a tile (512 weights, 15.5 cycles of memory for Q4_K, so 62 issue slots on
+ *  2  by matrix units. Counted for a slab of a tile (512 weights, 15.5 cycles of memory for Q4_K, so 62 issue slots on
  *     the four schedulers; one warp's instructions): 1 load of weights (of 16 bytes, for two slabs), 1 of
  *     activations, 22 to decode (6 shifts, 8 and-ors, 8 subtractions of pairs), 12 for scales and
  *     minimums, 2 of the matrix unit, 14 to add up (8 of them multiply-adds), 4 loads of sums: some 55, 89 % of
@@ -63,9 +65,13 @@ template <int TYPE, int NT> __device__ static inline void multiply(const struct 
 				float xsum[NT][2][2] = {};
 				UNROLL_FOR(int n = 0; n < NT; n++) {
 					const uint8_t *unit = p.x.units + ((int64_t)n * p.x.n_slabs + slab) * KN_PIECE;
-					x[n] = *reinterpret_cast<const struct kn_u4 *>(unit + lane * 16);
+					/* Rows that are not there are zero, and need not be loaded to be that. */
+					x[n] = {0, 0, 0, 0};
+					if (n * KN_ROWS + lane / 4 < p.x.n_rows)
+						x[n] = kn_load_again(unit + lane * 16);
+					int64_t sums = kn_sum_at((int64_t)n * p.x.n_slabs + slab, 0, lane % 4 * 2);
 					if (form::has_min)
-						kn_load_sums(p.x, n, slab, lane % 4, xsum[n]);
+						kn_take_sums<TYPE>(kn_load_again(p.x.sums + sums), xsum[n]);
 				}
 				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, unscaled, sum);
 			}

@@ -148,7 +148,7 @@ template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *
 	const uint32_t off = one + (uint32_t)form::off * 0x10001u;
 	if (form::main == 16) {
 		const struct kn_u4 &p = piece[2 * slab + half];
-		for (int i = 0; i < 4; i++)
+		UNROLL_FOR(int i = 0; i < 4; i++)
 			q[i] = kn_word(p, i);
 		return;
 	}
@@ -260,11 +260,11 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 		break;
 	case KN_SC: scale[0] = h.d * kn_byte_float(h.first, slab, form::scale_off); break;
 	case KN_SC16:
-		for (int i = 0; i < 2; i++)
+		UNROLL_FOR(int i = 0; i < 2; i++)
 			scale[i] = h.d * kn_byte_float(h.first, 2 * slab + i, form::scale_off);
 		break;
 	case KN_SC16_MN:
-		for (int i = 0; i < 2; i++) {
+		UNROLL_FOR(int i = 0; i < 2; i++) {
 			uint32_t both = kn_word(h.first, slab / 2) >> (slab % 2 * 16 + i * 8);
 			scale[i] = h.d * (kn_bits_float(0x4B000000u | (both & 15)) - 8388608.0f);
 			min[i] = h.m * (kn_bits_float(0x4B000000u | (both >> 4 & 15)) - 8388608.0f);
@@ -296,8 +296,7 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 	UNROLL_FOR(int i = 0; i < 4; i++) {
 		sum[i] = kn_fma(scale[i / 2][which], part[i], sum[i]);
 		if (form::has_min) {
-			float xs = form::by16 ? xsum[j][i % 2] : xsum[0][i % 2] + xsum[1][i % 2];
-			sum[i] = kn_fma(-min[i / 2][which], xs, sum[i]);
+			sum[i] = kn_fma(-min[i / 2][which], xsum[which][i % 2], sum[i]);
 		}
 		part[i] = 0;
 	}
@@ -305,8 +304,8 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 
 /* sum[n][4] += the slab's weights of 16 outputs times the activations of n tiles of eight rows, as the lane holds both.
  * x[n]: kn_mma's operands of the slab; xsum[n][h][2]: sums of activations over the slab's halves, of rows 2t and 2t +
- * 1, for types with minimums. part[n][4]: products not scaled yet, zero before the first slab of a chunk or of its
- * second half, and after the last. */
+ * 1, for types with minimums (of all of the slab at h = 0 if it has one minimum). part[n][4]: products not scaled yet,
+ * zero before the first slab of a chunk or of its second half, and after the last. */
 template <int TYPE, int NT>
 __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const struct kn_heads *heads, int in_group,
 					      int slab, const struct kn_u4 *x, const float (*xsum)[2][2],

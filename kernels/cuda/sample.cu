@@ -17,6 +17,12 @@
  * differs from the reference's only if a filter ends within 10^-8 of a boundary between two elements.
  *
  * VERSIONS
+ *  3  atomics of 32 bits: of 64 bits, shared memory has only loops that compare and swap (histograms: a loop a logit;
+ *     the largest and its sum: 512 threads at one address, now 16 warps' lanes, one each). Sums before each bin by
+ *     exchanges in a warp, two bins a thread, in 2 × 15 of them; before, one warp went through 32 bins a lane at strides
+ *     of 256 bytes, all lanes in the same bank: 32 turns for each of 64 loads and 64 stores. Rows are read by 16 bytes a
+ *     thread: 32 KiB on their way, not 8. Counted; still one block a row, so one row alone is read by one
+ *     multiprocessor, some 11 µs for 128K logits.
  *  2  the draw is a race: without filters the same two reads, and two logarithms in double for 256 logits in place of
  * an
  *     exponential and an addition in shared memory for each. Counted, not measured.
@@ -59,8 +65,8 @@ struct sample_shared {
 	u64 mass[BINS]; /* of bins, chunks or candidates; then prefix sums */
 	u64 list[CAP];  /* ranks */
 	uint32_t count[BINS];
-	u64 lane_mass[KN_WARP];
-	uint32_t lane_count[KN_WARP];
+	u64 warp_mass[THREADS / KN_WARP];
+	uint32_t warp_count[THREADS / KN_WARP];
 	u64 best, sum, before_mass;
 	uint32_t found, n, before_count;
 	int32_t id;
@@ -120,34 +126,85 @@ __device__ static inline int bin_of(const struct sample_scale &c, float l)
 
 __device__ static inline bool is_some(float l) { return l > -INFINITY; /* neither a NaN */ }
 
+/* ---- operations of a warp ---- */
+
+__device__ static inline uint32_t of_lane(uint32_t v, int mask)
+{
+	return kn_float_bits(kn_shuffle_xor(kn_bits_float(v), mask));
+}
+
+__device__ static inline u64 of_lane(u64 v, int mask)
+{
+	return (u64)of_lane((uint32_t)(v >> 32), mask) << 32 | of_lane((uint32_t)v, mask);
+}
+
+__device__ static inline u64 warp_largest(u64 v)
+{
+	for (int step = KN_WARP / 2; step > 0; step /= 2) {
+		u64 o = of_lane(v, step);
+		v = o > v ? o : v;
+	}
+	return v;
+}
+
+/* Turns v into the sum over the lanes before this one; returns the warp's. */
+template <class T> __device__ static inline T sums_before(T *v, int lane)
+{
+	T all = *v, before = 0;
+	for (int step = 1; step < KN_WARP; step *= 2) {
+		T o = of_lane(all, step);
+		if (lane & step)
+			before += o;
+		all += o;
+	}
+	*v = before;
+	return all;
+}
+
+/* Calls f(value, id) for all elements of a row; every thread takes its own. */
+template <class F> __device__ static inline void each_logit(const float *l, int n, int t, const F &f)
+{
+	if (n % 4 == 0 && (uintptr_t)l % 16 == 0) {
+#pragma unroll 4
+		for (int i = 4 * t; i < n; i += 4 * THREADS) {
+			float v[4];
+			kn_take4(l + i, v);
+			UNROLL_FOR(int e = 0; e < 4; e++)
+				f(v[e], i + e);
+		}
+		return;
+	}
+#pragma unroll 4
+	for (int i = t; i < n; i += THREADS)
+		f(l[i], i);
+}
+
 /* ---- operations of the whole block ---- */
 
 /* Turns mass and count into prefix sums. */
 __device__ static void add_up(struct sample_shared *s, int t)
 {
-	enum { EACH = BINS / KN_WARP };
+	static_assert(BINS == 2 * THREADS, "two bins a thread");
+	int lane = t % KN_WARP, warp = t / KN_WARP;
 	kn_barrier();
-	if (t < KN_WARP) {
-		u64 mass = 0;
-		uint32_t count = 0;
-		for (int i = t * EACH; i < (t + 1) * EACH; i++) {
-			s->mass[i] = mass += s->mass[i];
-			s->count[i] = count += s->count[i];
-		}
-		s->lane_mass[t] = mass;
-		s->lane_count[t] = count;
+	struct kn_u4 both = kn_shared_load16(&s->mass[2 * t]);
+	u64 mass[2] = {(u64)both.y << 32 | both.x, (u64)both.w << 32 | both.z}, mass_before = mass[0] + mass[1];
+	uint32_t count[2] = {s->count[2 * t], s->count[2 * t + 1]}, count_before = count[0] + count[1];
+	u64 warp_mass = sums_before(&mass_before, lane);
+	uint32_t warp_count = sums_before(&count_before, lane);
+	if (lane == 0) {
+		s->warp_mass[warp] = warp_mass;
+		s->warp_count[warp] = warp_count;
 	}
 	kn_barrier();
-	for (int i = t; i < BINS; i += THREADS) {
-		u64 mass = s->mass[i];
-		uint32_t count = s->count[i];
-		for (int lane = 0; lane < i / EACH; lane++) {
-			mass += s->lane_mass[lane];
-			count += s->lane_count[lane];
-		}
-		s->mass[i] = mass;
-		s->count[i] = count;
+	for (int i = 0; i < warp; i++) {
+		mass_before += s->warp_mass[i];
+		count_before += s->warp_count[i];
 	}
+	s->mass[2 * t] = mass_before + mass[0];
+	s->mass[2 * t + 1] = mass_before + mass[0] + mass[1];
+	s->count[2 * t] = count_before + count[0];
+	s->count[2 * t + 1] = count_before + count[0] + count[1];
 	kn_barrier();
 }
 
@@ -212,9 +269,7 @@ __device__ static u64 largest(struct sample_shared *s, const float *l, int n, bo
 	if (t == 0)
 		s->best = s->sum = 0;
 	kn_barrier();
-#pragma unroll 4
-	for (int i = t; i < n; i += THREADS) {
-		float v = l[i];
+	each_logit(l, n, t, [&](float v, int i) {
 		if (v > max) {
 			if (sums)
 				sum *= expf(max - v);
@@ -223,13 +278,19 @@ __device__ static u64 largest(struct sample_shared *s, const float *l, int n, bo
 		}
 		if (sums && is_some(v) && max < INFINITY)
 			sum += expf(v - max);
-	}
-	if (max > -INFINITY)
-		kn_max_shared(&s->best, rank_of(max, at));
+	});
+	u64 mine = warp_largest(max > -INFINITY ? rank_of(max, at) : 0);
+	if (t % KN_WARP == 0 && mine != 0)
+		kn_max_shared(&s->best, mine);
 	kn_barrier();
-	u64 best = s->best;
+	u64 best = s->best, mass = 0;
 	if (sums && max > -INFINITY && rank_value(best) < INFINITY)
-		kn_add_shared(&s->sum, (u64)(sum * expf(max - rank_value(best)) * 0x1p36f));
+		mass = (u64)(sum * expf(max - rank_value(best)) * 0x1p36f);
+	if (sums) {
+		mass = sums_before(&mass, t % KN_WARP);
+		if (t % KN_WARP == 0)
+			kn_add_shared(&s->sum, mass);
+	}
 	kn_barrier();
 	return best;
 }
@@ -238,15 +299,13 @@ __device__ static u64 largest(struct sample_shared *s, const float *l, int n, bo
 __device__ static void histogram(struct sample_shared *s, const float *l, int n, const struct sample_scale &c, int t)
 {
 	clear(s, t);
-#pragma unroll 4
-	for (int i = t; i < n; i += THREADS) {
-		float v = l[i];
+	each_logit(l, n, t, [&](float v, int) {
 		if (is_some(v)) {
 			int bin = bin_of(c, v);
 			kn_add_shared(&s->count[bin], 1u);
 			kn_add_shared(&s->mass[bin], mass_of(c, v));
 		}
-	}
+	});
 	add_up(s, t);
 }
 
@@ -258,12 +317,10 @@ __device__ static void collect(struct sample_shared *s, const float *l, int n, c
 	if (t == 0)
 		s->n = 0;
 	kn_barrier();
-#pragma unroll 4
-	for (int i = t; i < n; i += THREADS) {
-		float v = l[i];
+	each_logit(l, n, t, [&](float v, int i) {
 		if (is_some(v) && bin_of(c, v) <= bin && rank_of(v, i) >= least)
 			s->list[kn_add_shared(&s->n, 1u)] = rank_of(v, i);
-	}
+	});
 	kn_barrier();
 	sort(s, t);
 }
@@ -377,8 +434,9 @@ __device__ static void finish_race(struct sample_shared *s, const struct sample_
 		s->found = 0xFFFFFFFFu;
 	}
 	kn_barrier();
-	u64 mine = ~order_of(w.score);
-	kn_max_shared(&s->best, mine);
+	u64 mine = ~order_of(w.score), largest = warp_largest(mine);
+	if (t % KN_WARP == 0)
+		kn_max_shared(&s->best, largest);
 	kn_barrier();
 	if (mine == s->best)
 		kn_min_shared(&s->found, (uint32_t)w.id);

@@ -357,6 +357,8 @@ static const char *run_warp(struct emu_block *b, int first, uint32_t *seed)
 			self = t;
 			switch_to(r, &r->main, t->fibre, true);
 		}
+		if (emu_counting)
+			emu_count_warp();
 		for (int i = 0; i < KN_WARP; i++)
 			shuffling += states[i] == AT_SHUFFLE;
 		if (shuffling == 0)
@@ -412,6 +414,8 @@ static const char *run_grid(struct emu_block *b)
 	uint32_t seed = order_seed;
 	struct emu_thread *outer = self;
 	const char *stuck = NULL;
+	if (emu_counting)
+		emu_count_launch(b->kernel, (uint64_t)b->grid.x * b->grid.y * b->grid.z);
 	if (order_mode != EMU_SHUFFLED) /* else for each pass */
 		set_order(b->runner->lanes, KN_WARP, &seed);
 	for (uint32_t i = 0; i < b->n_blocks && stuck == NULL; i++) {
@@ -600,8 +604,13 @@ static void read_matrices(struct emu_thread *lanes, struct emu_warp *w, unsigned
 {
 	uint16_t m[32][8];
 	bool turned = lanes->block->together[lanes->n] == MATRICES_TURNED;
-	for (int l = 0; l < KN_WARP; l++)
-		memcpy(m[l], lanes[l].given[turn % 2].row, sizeof m[l]);
+	const void *rows[KN_WARP];
+	for (int l = 0; l < KN_WARP; l++) {
+		rows[l] = lanes[l].given[turn % 2].row;
+		memcpy(m[l], rows[l], sizeof m[l]);
+	}
+	if (emu_counting)
+		emu_count_matrices(rows);
 	for (int l = 0; l < KN_WARP; l++)
 		for (int i = 0; i < 4; i++) {
 			int g = l / 4, k = l % 4 * 2;
@@ -642,11 +651,15 @@ static void copy_now(struct emu_thread *t, int n)
 	memmove(t->copies, t->copies + n, (size_t)t->n_copies * sizeof t->copies[0]);
 }
 
-void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
+static void copy_async(const void *site, void *shared, const void *global, bool there)
 {
 	struct emu_thread *t = self;
 	if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0)
 		t->block->misuse = "an asynchronous copy that is not aligned";
+	if (emu_counting)
+		emu_count_access(site, shared, 16);
+	if (emu_counting && there)
+		emu_count_load(EMU_ASYNC, 16);
 	if (t->n_copies == MAX_COPIES)
 		copy_now(t, 1); /* a device may be early too */
 	t->copies[t->n_copies].to = shared;
@@ -656,7 +669,12 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 		copy_now(t, t->n_copies);
 }
 
-void kn_cp_async16(void *shared, const void *global) { kn_cp_async16_or_zero(shared, global, true); }
+void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
+{
+	copy_async(__builtin_return_address(0), shared, global, there);
+}
+
+void kn_cp_async16(void *shared, const void *global) { copy_async(__builtin_return_address(0), shared, global, true); }
 
 void kn_cp_async_commit(void) { self->group++; }
 

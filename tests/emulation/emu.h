@@ -104,7 +104,13 @@ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 	return r;
 }
 
-static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_RELAXED); }
+/* Counting (emu_count.h). */
+enum emu_load { EMU_ONCE, EMU_AGAIN, EMU_ASYNC, EMU_HINT };
+extern bool emu_counting;
+void emu_count_load(enum emu_load kind, uint64_t n);
+/* This lane's access to shared memory; bytes 0: an atomic. site: the place in the kernel's code. */
+void emu_count_access(const void *site, const volatile void *at, int bytes);
+void emu_count_shared(const volatile void *at, int bytes);
 
 /* Calls of kn_begin by all kernels (emu_device.cu). */
 extern unsigned emu_begins;
@@ -118,14 +124,27 @@ extern "C" void sluice_emulation_fence(void); /* emu_watch.cu */
 /* From here on this block may read what others wrote before theirs (emu_watch.h). */
 static inline void kn_fence(void) { sluice_emulation_fence(); }
 
-static inline unsigned long long kn_add_shared(unsigned long long *at, unsigned long long v)
+static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v)
 {
+	if (emu_counting)
+		emu_count_shared(at, 0);
 	return __atomic_fetch_add(at, v, __ATOMIC_RELAXED);
+}
+
+/* As on a device: one or two atomics of 32 bits. */
+static inline void kn_add_shared(unsigned long long *at, unsigned long long v)
+{
+	uint32_t *half = (uint32_t *)(void *)at, low = (uint32_t)v, was = kn_add_shared(half, low);
+	uint32_t high = (uint32_t)(v >> 32) + (was + low < was);
+	if (high != 0)
+		kn_add_shared(half + 1, high);
 }
 
 static inline void kn_max_shared(unsigned long long *at, unsigned long long v)
 {
 	unsigned long long was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	if (emu_counting)
+		emu_count_shared(at, 0);
 	while (was < v && !__atomic_compare_exchange_n(at, &was, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 }
@@ -133,6 +152,8 @@ static inline void kn_max_shared(unsigned long long *at, unsigned long long v)
 static inline void kn_min_shared(uint32_t *at, uint32_t v)
 {
 	uint32_t was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	if (emu_counting)
+		emu_count_shared(at, 0);
 	while (was > v && !__atomic_compare_exchange_n(at, &was, v, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 }
@@ -161,6 +182,33 @@ static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
 	return low | (uint32_t)high << 16;
 }
 
-static inline struct kn_u4 kn_load_once(const void *at) { return *static_cast<const struct kn_u4 *>(at); }
+static inline struct kn_u4 kn_load_once(const void *at)
+{
+	if (emu_counting)
+		emu_count_load(EMU_ONCE, sizeof(struct kn_u4));
+	return *static_cast<const struct kn_u4 *>(at);
+}
+
+static inline struct kn_u4 kn_load_again(const void *at)
+{
+	if (emu_counting)
+		emu_count_load(EMU_AGAIN, sizeof(struct kn_u4));
+	return *static_cast<const struct kn_u4 *>(at);
+}
+
+static inline struct kn_u4 kn_shared_load16(const void *at)
+{
+	if (emu_counting)
+		emu_count_shared(at, (int)sizeof(struct kn_u4));
+	return *static_cast<const struct kn_u4 *>(at);
+}
+
+/* Reads the line: a sanitizer sees a hint beyond an allocation, which a device would forgive. */
+static inline void kn_prefetch(const void *at)
+{
+	if (emu_counting)
+		emu_count_load(EMU_HINT, 1);
+	(void)*static_cast<const volatile uint8_t *>(at);
+}
 
 #endif

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/attention_mma.h
 # A row sees the position after its own.
-s/pos < w.end\[e \/ 2\]/pos <= w.end[e \/ 2]/
+s|pos < end\[e / 2\]|pos <= end[e / 2]|

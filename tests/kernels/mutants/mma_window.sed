@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/attention_mma.h
 # The window is one position too short.
-s/x = pos >= w.first/x = pos > w.first/
+s|x = pos >= first|x = pos > first|

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/mma.cu
-# Other threads' copies are read before they are there.
+# A stage is read before other threads' copies are there, and written to while others still read it.
 0,/kn_barrier();/s/kn_barrier();//

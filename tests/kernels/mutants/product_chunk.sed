@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/mma.cu
-# A chunk begins one record too early.
-s/p.n_chunks + chunk) \* form::record/p.n_chunks + (chunk > 0 ? chunk - 1 : 0)) * form::record/
+# The next chunk's weights are those of the present one.
+s|kn_load_pieces<TYPE>(record + (last ? form::record : 0)|kn_load_pieces<TYPE>(record|
