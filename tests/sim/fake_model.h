@@ -589,6 +589,16 @@ int model_forward_draw(struct model *m, const struct kn_step *s, const struct kn
 	return rc != 0 ? rc : model_wait(m);
 }
 
+int model_forward_pool(struct model *m, const struct kn_step *s, const struct kn_kv *kv,
+		       const struct model_pooling *pooling)
+{
+	(void)m;
+	(void)s;
+	(void)kv;
+	(void)pooling;
+	BUG("fake: a model that pools nothing");
+}
+
 int model_forward_part(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers,
 		       const int32_t *want, int n_want, float *logits)
 {
