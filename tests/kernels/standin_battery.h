@@ -265,6 +265,36 @@ static void sb_allocations(const struct kn_ops *o)
 	sb_nothing_left();
 }
 
+/* The caller's memory is its own again after an upload: of the first one, for which there is no pinned memory, and of
+ * such as are longer than the memory that stages them. */
+static void sb_uploads(const struct kn_ops *o)
+{
+	enum { COUNT = 300000 };
+	static float from[COUNT], host[COUNT];
+	struct sb s;
+	struct standin_counts was = sb_counts();
+	sb_fail("cudaMallocHost", 1);
+	sb_open(&s, o);
+	assert_int_equal(sb_counts().pageable_in - was.pageable_in, 1);
+	float *p = sb_memory(&s, COUNT);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < COUNT; i++)
+			from[i] = (float)(i + round);
+		assert_int_equal(o->upload(s.b, p, from, COUNT), 0);
+		memset(from, 0xEE, sizeof from);
+		assert_int_equal(o->read_back(s.b, p, COUNT, host), 0);
+		assert_int_equal(o->settle(s.b), 0);
+		for (int i = 0; i < COUNT; i++)
+			if (host[i] != (float)(i + round))
+				fail_msg("number %d is %g, not %d", i, (double)host[i], i + round);
+	}
+	assert_int_equal(sb_counts().pageable_in - was.pageable_in, 1);
+	sb_steps(&s, 2, 3);
+	o->mem_free(s.b, p);
+	sb_close(&s);
+	sb_nothing_left();
+}
+
 /* Each call that makes a graph is refused once: the steps are right without it, and later ones have it. */
 static void sb_no_graph(const struct kn_ops *o)
 {

@@ -61,6 +61,7 @@ CASE(two_gathers)
 CASE(growth)
 CASE(shapes)
 CASE(allocations)
+CASE(uploads)
 CASE(no_graph)
 CASE(broken)
 CASE(two_models)
@@ -107,6 +108,7 @@ static int cases(void)
 	    cmocka_unit_test(pages),
 	    cmocka_unit_test(new_pool),
 	    cmocka_unit_test(allocations),
+	    cmocka_unit_test(uploads),
 	    cmocka_unit_test(no_graph),
 	    cmocka_unit_test(broken),
 	    cmocka_unit_test(two_models),
@@ -126,13 +128,16 @@ static char said[4096];
 
 static void keep_reason(int fd)
 {
-	static const char *const marks[] = {"stand-in for CUDA", "error: ", "[  ERROR", "FAILED"};
+	static const char *const marks[] = {"stand-in for CUDA", "[  ERROR", "error: ", "FAILED"};
 	char text[65536], *at = NULL;
 	ssize_t n = pread(fd, text, sizeof text - 1, 0);
 	text[n > 0 ? n : 0] = '\0';
 	for (int i = 0; i < N(marks) && at == NULL; i++)
 		at = strstr(text, marks[i]);
-	snprintf(said, sizeof said, "%.*s", at != NULL ? (int)strcspn(at, "\n") : 0, at != NULL ? at : text);
+	size_t length = at != NULL ? strcspn(at, "\n") : 0;
+	if (at != NULL && *at == '[' && at[length] != '\0') /* the line after has the place */
+		length += 1 + strcspn(at + length + 1, "\n");
+	snprintf(said, sizeof said, "%.*s", (int)length, at != NULL ? at : text);
 }
 
 /* Runs a program with these settings; whether it passed. Else `said` has why not. */
