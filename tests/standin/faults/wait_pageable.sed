@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/device_cuda.cu
-# A copy from pageable memory is not waited for.
-s/!is_pinned(host)/is_pinned(host)/
+# A copy that can't be staged is not waited for.
+/^static cudaError_t copy_pageable/,/^}/s/finish(d)/rc/
