@@ -220,9 +220,9 @@ async function cascaded(server, judge, plain) {
   });
 }
 
-/** Works again until it has happened: what is killed may have had nothing to do. */
+/** Works again until it has happened: what is killed may have had nothing to do, what is to be pre-empted may run alone. */
 async function untilSeen(judge, mode, what, work) {
-  for (let rounds = 0; rounds < 10 && !judge.counts[mode]?.[what]; rounds++) await work();
+  for (let rounds = 0; rounds < 40 && !judge.counts[mode]?.[what]; rounds++) await work();
   if (!judge.counts[mode]?.[what]) judge.violated(mode, 0, `none: ${what}`);
 }
 
@@ -310,6 +310,7 @@ const SHORT = ['engine.kv_memory=1MiB', 'engine.page_tokens=64'];
 async function preempted(server, judge, mode, want, more) {
   await untilSeen(judge, mode, 'pre-emptions', async () => {
     await again(server, judge, mode, 32, want, more);
+    await sleep(1100); // the engine reports its counters once a second
     const text = await server.metrics();
     judge.count(mode, 'pre-emptions', metric(text, 'sluice_engine_preemptions_total'));
     judge.count(mode, 'drafted tokens', metric(text, 'sluice_spec_drafted_tokens_total') || 0);
