@@ -10,6 +10,8 @@
  *  - launch with KN_LAUNCH, with whole warps per block; never wait for another block;
  *  - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of the block or by none;
  *    shuffle only with all 32 lanes;
+ *  - kn_in_order(), for all lanes of a warp or none, keeps the compiler from moving loads from shared memory ahead of
+ *    it, which takes registers;
  *  - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that the
  *    same expression has the same bits in every kernel.
  *

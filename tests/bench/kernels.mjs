@@ -39,6 +39,14 @@ const DECODE = /matvec|attend_parts|attend_mma|attend_tiles|product/;
 
 const cstring = (b, at) => b.toString('latin1', at, b.indexOf(0, at));
 
+// nvcc packs large entries as Zstandard frames, which Node 20 does not read.
+function plain(bytes) {
+  if (bytes.readUInt32LE(0) !== 0xfd2fb528) return bytes;
+  const { status, stdout, stderr, error } = spawnSync('zstd', ['-dc'], { input: bytes, maxBuffer: 1 << 30 });
+  if (status !== 0) throw new Error(`kernels.mjs: zstd -dc: ${error?.message ?? stderr}`);
+  return stdout;
+}
+
 // What stands in a shared object: { kind: 'code' | 'ptx', arch, bytes }.
 function* entries(so) {
   const magic = Buffer.from([0x50, 0xed, 0x55, 0xba]);
@@ -46,7 +54,7 @@ function* entries(so) {
     const end = i + so.readUInt16LE(i + 6) + Number(so.readBigUInt64LE(i + 8));
     for (let at = i + so.readUInt16LE(i + 6); at + 64 <= end;) {
       const kind = so.readUInt16LE(at), header = so.readUInt32LE(at + 4), size = Number(so.readBigUInt64LE(at + 8));
-      const bytes = so.subarray(at + header, at + header + size);
+      const packed = so.readUInt32LE(at + 16), bytes = plain(so.subarray(at + header, at + header + (packed || size)));
       if (kind === 1 || kind === 2) yield { kind: kind === 1 ? 'ptx' : 'code', arch: so.readUInt32LE(at + 28), bytes };
       at += header + size;
     }

@@ -46,6 +46,7 @@ emu_dim emu_grid_dim(void);
 
 void *kn_shared(void);
 void kn_barrier(void);
+static inline void kn_in_order(void) {}
 float kn_shuffle_xor(float v, int mask);
 void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b);
 void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b);
