@@ -305,7 +305,7 @@ async function engineKilled(server, judge, want, every) {
 }
 
 /** Memory for so few pages that answers beside each other are pre-empted. */
-const SHORT = ['engine.kv_memory=1MiB', 'engine.page_tokens=64'];
+const SHORT = ['engine.kv_memory=1MiB', 'engine.page_tokens=16'];
 
 async function preempted(server, judge, mode, want, more) {
   await untilSeen(judge, mode, 'pre-emptions', async () => {
@@ -345,8 +345,8 @@ export async function runForms({ n, seed, every, say = () => {} }) {
     await again(server, judge, 'drafts', 6, large);
     judge.count('drafts', 'drafted tokens', metric(await server.metrics(), 'sluice_spec_drafted_tokens_total'));
   }));
-  await on(['engine.speculation.mode=off', ...SHORT], (server) => timed('short pages', () => preempted(server, judge, 'short pages', large)));
+  await on(['engine.speculation.mode=off', ...SHORT], (server) => timed('short pages', () => preempted(server, judge, 'short pages', large, { n: 4 })));
   await on([...drafts, ...SHORT], (server) => timed('drafts, choices and short pages',
-    () => preempted(server, judge, 'drafts, choices and short pages', large, { n: 2 })));
+    () => preempted(server, judge, 'drafts, choices and short pages', large, { n: 4 })));
   return judge;
 }

@@ -7,7 +7,7 @@ import { hasRedis } from './harness.mjs';
 import { runForms } from './random_forms.mjs';
 
 test('answers of random schemas, whatever happens to them', { skip: hasRedis() ? false : 'redis-server is not installed', timeout: 900_000 }, async () => {
-  const judge = await runForms({ n: 16, seed: 7, every: 5 });
+  const judge = await runForms({ n: 16, seed: 1, every: 5 });
   assert.deepEqual(judge.violations, []);
   const c = judge.counts;
   assert.ok(c.plain.valid > 16 && c.plain.length > 0, JSON.stringify(c.plain));
