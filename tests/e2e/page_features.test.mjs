@@ -280,7 +280,7 @@ feature('drafts, Continue, text files, and the model that answered', async () =>
     dataTransfer.items.add(new File(['x'], 'x.txt'));
     return !document.querySelector('#sidebar').dispatchEvent(new DragEvent('dragover', { bubbles: true, cancelable: true, dataTransfer }));
   }), 'a file dropped beside the chat does not replace the page');
-  await v.el('file-remove').nth(1).click();
+  await v.el('file-chip').filter({ hasText: 'pasted.md' }).locator(id('file-remove')).click(); // the two came in either order
   await v.ask('Read them');
   await v.done();
   assert.deepEqual(sent().messages.at(-1).content.map((p) => p.text), ['File: notes.txt\n\nriver notes', 'File: dropped.c\n\ntext of dropped.c', 'Read them']);
@@ -555,8 +555,15 @@ feature('a reader who scrolls up a little is not taken back by what comes', asyn
   await v.ask('go');
   await v.page.waitForFunction(() => document.querySelector('#scroll').scrollTop > 200);
   await v.page.hover('#scroll');
-  await v.page.mouse.wheel(0, -40);
-  await v.page.locator('#latest').waitFor();
+  const latest = v.page.locator('#latest');
+  assert.ok(await until(async () => { // a busy browser may drop a turn of the wheel
+    await v.page.mouse.wheel(0, -40);
+    return latest.waitFor({ timeout: 1000 }).then(() => true, () => false);
+  }, 60_000));
+  const before = await v.page.evaluate(() => document.querySelector('#scroll').scrollTop);
+  hold.at += 200; // what comes now takes the reader nowhere
+  await v.page.waitForFunction((height) => document.querySelector('#scroll').scrollHeight > height, await v.page.evaluate(() => document.querySelector('#scroll').scrollHeight));
+  assert.ok(await v.page.evaluate(() => document.querySelector('#scroll').scrollTop) <= before);
   hold.at = Infinity;
   await v.page.locator('#latest').click();
   await v.done();
