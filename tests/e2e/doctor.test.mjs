@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { get } from 'node:http';
 import http2 from 'node:http2';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -271,14 +272,22 @@ test('a probe: its bounds, and how it ended', async () => {
 });
 
 /** A probe that is silent: {id, body: the rest of it, leave()}, or {status, retry, error} where it was refused. */
-async function silent({ http, keys }, key = keys.paid) {
-  const stop = new AbortController();
-  const r = await fetch(`${http}/v1/probe?events=1&quiet_ms=120000`, { headers: { authorization: `Bearer ${key}` }, signal: stop.signal });
-  if (!r.ok) return { status: r.status, retry: r.headers.get('retry-after'), error: (await r.json()).error };
-  const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
-  const { id } = JSON.parse((await reader.read()).value.replace(/^data: /, ''));
-  const rest = async () => { for (let text = ''; ;) { const { done, value } = await reader.read(); if (done) return text; text += value; } };
-  return { status: 200, id, rest, leave: () => stop.abort() };
+async function silent({ http: base, keys }, key = keys.paid) {
+  const req = get(`${base}/v1/probe?events=1&quiet_ms=120000`, { agent: false, headers: { authorization: `Bearer ${key}` } });
+  const res = await new Promise((done, fail) => req.once('response', done).once('error', fail));
+  const pieces = [];
+  let more = () => {};
+  const closed = new Promise((done) => res.once('close', done));
+  req.on('error', () => {}); // left
+  res.setEncoding('utf8').on('error', () => {}).on('data', (piece) => { pieces.push(piece); more(); });
+  if (res.statusCode !== 200) {
+    await closed;
+    return { status: res.statusCode, retry: res.headers['retry-after'], error: JSON.parse(pieces.join('')).error };
+  }
+  while (pieces.length === 0) await new Promise((done) => { more = done; });
+  const { id } = JSON.parse(pieces.shift().replace(/^data: /, ''));
+  const rest = async () => { await closed; return pieces.join(''); };
+  return { status: 200, id, rest, leave: () => req.destroy() };
 }
 
 test('one key holds at most half of the probes, and gives back those that it leaves', async () => {
