@@ -10,6 +10,7 @@
 #include "engine/model/model_priv.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,13 +20,25 @@
 
 /* ---- the head's metadata ---- */
 
+/* What follows "blk.N." in a tensor's name, and N; NULL: it belongs to no layer. */
+static const char *in_a_layer(const char *name, long *layer)
+{
+	char *end;
+	if (strncmp(name, "blk.", 4) != 0)
+		return NULL;
+	*layer = strtol(name + 4, &end, 10);
+	return end > name + 4 && *end == '.' ? end + 1 : NULL;
+}
+
 /* "blk.3.ffn_up_exps.weight", "blk.3.ffn_up.7.weight" */
 static bool is_expert(const char *name)
 {
-	int layer, at = 0;
-	char kind[8];
-	return strstr(name, "_exps.") != NULL || (sscanf(name, "blk.%d.ffn_%7[a-z].%n", &layer, kind, &at) == 2 &&
-						  at > 0 && name[at] >= '0' && name[at] <= '9');
+	long layer;
+	const char *what = in_a_layer(name, &layer);
+	if (what == NULL || strncmp(what, "ffn_", 4) != 0)
+		return false;
+	const char *dot = strchr(what, '.');
+	return strstr(what, "_exps.") != NULL || (dot != NULL && dot[1] >= '0' && dot[1] <= '9');
 }
 
 static void read_info(const struct model_file *f, struct model_info *info)
@@ -89,8 +102,8 @@ const struct model_tensor *model_take_tensor(struct model *m, const char *name, 
 /* A layer after the last that computes the next token is for drafts, which are made otherwise. */
 static bool drafts(const struct model *m, const char *name)
 {
-	int layer;
-	return sscanf(name, "blk.%d.", &layer) == 1 && layer >= m->info.arch.n_layers;
+	long layer;
+	return in_a_layer(name, &layer) != NULL && layer >= m->info.arch.n_layers;
 }
 
 /* A tensor that this forward pass left out (a bias, for example) would silently change every answer. */
