@@ -6,6 +6,10 @@
  *
  * A row's result does not depend on other rows: its experts are computed on their own, and their outputs are added in
  * the order of its choice.
+ *
+ * VERSIONS (OLMoE's shape, Q4_K, two threads of an AMX machine that read 34.5 GB/s; shares of reading the bytes that a
+ * step touches, by `sluice bench model`)
+ *   1  this. One answer 64 %, two 65 %, four 65 %, eight 61 %; a prompt of 512 at 288 tokens/s.
  */
 #include <stdatomic.h>
 #include <string.h>
