@@ -99,11 +99,12 @@ const struct model_tensor *model_take_tensor(struct model *m, const char *name, 
 	return t;
 }
 
-/* A layer after the last that computes the next token is for drafts, which are made otherwise. */
+/* The layers after the last that computes the next token are for drafts, which are made otherwise. */
 static bool drafts(const struct model *m, const char *name)
 {
+	const struct model_arch *a = &m->info.arch;
 	long layer;
-	return in_a_layer(name, &layer) != NULL && layer >= m->info.arch.n_layers;
+	return in_a_layer(name, &layer) != NULL && layer >= a->n_layers && layer < a->n_layers + a->n_drafting;
 }
 
 /* A tensor that this forward pass left out (a bias, for example) would silently change every answer. */
@@ -116,9 +117,20 @@ static int check_all_used(const struct model *m, struct sl_err *err)
 	return 0;
 }
 
-/* The matrix of that name, marked as used. */
-static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
+static int wrong_shape(const struct model *m, const struct model_tensor *t, int n, int n_out, int n_in,
 		       struct sl_err *err)
+{
+	const unsigned long long dims[] = {t->dims[0], t->dims[1], t->dims[2]};
+	if (n == 0)
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
+			       t->name, dims[0], dims[1], n_in, n_out);
+	return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu × %llu, not %d × %d × %d",
+		       model_file_path(m->file), t->name, dims[0], dims[1], dims[2], n_in, n_out, n);
+}
+
+/* The tensor of that name, marked as used: n matrices [n_out][n_in]; 0: one of two dimensions, or a row of one. */
+static int find_matrices(struct model *m, const char *name, int n, int n_out, int n_in, const struct model_tensor **out,
+			 struct sl_err *err)
 {
 	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
@@ -127,10 +139,16 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
 	bool flat = t->n_dims == 2 || (t->n_dims == 1 && n_out == 1);
-	if (!flat || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
-			       name, (unsigned long long)t->dims[0], (unsigned long long)t->dims[1], n_in, n_out);
+	bool fits = n == 0 ? flat : t->n_dims == 3 && t->dims[2] == (uint64_t)n;
+	if (!fits || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
+		return wrong_shape(m, t, n, n_out, n_in, err);
 	return model_file_bring(m->file, t, err);
+}
+
+static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
+		       struct sl_err *err)
+{
+	return find_matrices(m, name, 0, n_out, n_in, out, err);
 }
 
 int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
@@ -154,17 +172,8 @@ static int load_rows(struct model *m, const struct model_tensor *t, int first_ro
 int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err)
 {
-	const struct model_tensor *t = model_take_tensor(m, name, err);
-	if (t == NULL)
-		return SL_EINVAL;
-	if (kn_type_block(t->type) == 0)
-		return unknown_type(m, t, err);
-	if (t->n_dims != 3 || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out ||
-	    t->dims[2] != (uint64_t)n)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu × %llu, not %d × %d × %d",
-			       model_file_path(m->file), name, (unsigned long long)t->dims[0],
-			       (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], n_in, n_out, n);
-	int rc = model_file_bring(m->file, t, err);
+	const struct model_tensor *t = NULL;
+	int rc = find_matrices(m, name, n, n_out, n_in, &t, err);
 	for (int i = 0; i < n && rc == 0; i++)
 		rc = load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
 	if (rc == 0 && out[0].data != t->data)

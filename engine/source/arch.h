@@ -64,6 +64,7 @@ struct arch_experts {
 
 struct model_arch {
 	char family[32]; /* as GGUF's general.architecture: "llama", "qwen2", "gemma3" */
+	int n_drafting;  /* layers of the file after the n_layers, which are not loaded: they only draft */
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
 	float rms_eps;
 	bool tied_embeddings;

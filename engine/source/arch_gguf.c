@@ -262,9 +262,8 @@ static int unknown_family(const struct gguf *g, struct proto_str name, struct sl
 
 static void read_shape(struct reader *r, struct model_arch *a)
 {
-	/* The last ones only draft; they are not loaded. */
-	int n_drafting = get_int(r, "nextn_predict_layers", 0, 8, 0);
-	a->n_layers = get_int(r, "block_count", 1 + n_drafting, ARCH_MAX_LAYERS, REQUIRED) - n_drafting;
+	a->n_drafting = get_int(r, "nextn_predict_layers", 0, 8, 0);
+	a->n_layers = get_int(r, "block_count", 1 + a->n_drafting, ARCH_MAX_LAYERS, REQUIRED) - a->n_drafting;
 	a->n_embd = get_int(r, "embedding_length", 1, ARCH_MAX_WIDTH, REQUIRED);
 	a->n_heads = get_int(r, "attention.head_count", 1, a->n_embd, REQUIRED);
 	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);

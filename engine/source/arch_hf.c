@@ -322,6 +322,7 @@ static void read_glm_experts(struct reader *r, struct model_arch *a)
 	x->scale = (float)number_in(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
 	x->norm = get_bool(r, "norm_topk_prob", true);
 	x->sigmoid = true;
+	a->n_drafting = get_int(r, "num_nextn_predict_layers", 0, 8, 0);
 	if (get_int(r, "n_group", 1, KN_MAX_EXPERTS, 1) != 1 || get_int(r, "topk_group", 1, KN_MAX_EXPERTS, 1) != 1)
 		fault(r, SL_EUNSUPPORTED, "n_group", "above 1 is not supported");
 }

@@ -92,6 +92,15 @@ static struct oracle linear(struct model_arch *a)
 	return m;
 }
 
+/* The frequencies of 32 pairs, by a factor of 4: unchanged up to pair lo, divided from pair hi on, a ramp between. */
+static void ramp(double lo, double hi)
+{
+	for (int i = 0; i < 32; i++) {
+		double keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
+		plain_freq[i] = plain_freq[i] / 4 * (1 - keep) + plain_freq[i] * keep;
+	}
+}
+
 /* Peng et al. 2023, §3.4: pairs that turn more than 32 times within the 64 old positions keep their
  * frequency, those below one turn are divided, a ramp between; attention as in its §3.4. */
 static struct oracle yarn(struct model_arch *a)
@@ -107,10 +116,7 @@ static struct oracle yarn(struct model_arch *a)
 	       hi = 64 * log(256 / (1 * 2 * M_PI)) / (2 * log(1e6));
 	lo = floor(lo) < 0 ? 0 : floor(lo);
 	hi = ceil(hi) > 63 ? 63 : ceil(hi);
-	for (int i = 0; i < 32; i++) {
-		double keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
-		plain_freq[i] = plain_freq[i] / 4 * (1 - keep) + plain_freq[i] * keep;
-	}
+	ramp(lo, hi);
 	m.magnitude = 1 + 0.1 * log(4);
 	return m;
 }
@@ -252,10 +258,7 @@ static struct oracle gpt_oss(struct model_arch *a)
 	m.eps = 1e-5;
 	double lo = 64 * log(256 / (32 * 2 * M_PI)) / (2 * log(1.5e5)),
 	       hi = 64 * log(256 / (2 * M_PI)) / (2 * log(1.5e5));
-	for (int i = 0; i < 32; i++) {
-		double keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
-		plain_freq[i] = plain_freq[i] / 4 * (1 - keep) + plain_freq[i] * keep;
-	}
+	ramp(lo, hi);
 	m.magnitude = 1 + 0.1 * log(4);
 	return m;
 }

@@ -121,6 +121,17 @@ static void test_tensors(void **state)
 	refused("tensor blk.1.ffn_up.0.weight is missing");
 }
 
+/* A layer beyond the last is refused; test_key_rules.c has those that the file says only draft. */
+static void test_more_layers(void **state)
+{
+	(void)state;
+	write_model("tiny-glm4moe", NULL);
+	read_file();
+	after("glm4moe.block_count")[4] = 2;
+	write_file();
+	refused("tensor blk.2.");
+}
+
 /* A backend without the operation says so; no step ever finds it missing. */
 static void test_backend(void **state)
 {
@@ -157,6 +168,6 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_tensors),
-					   cmocka_unit_test(test_backend)};
+					   cmocka_unit_test(test_more_layers), cmocka_unit_test(test_backend)};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

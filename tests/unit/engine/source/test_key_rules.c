@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "engine/file/gguf_write.h"
+#include "engine/model/model.h"
 #include "engine/model/rope.h"
 #include "tests/unit/engine/source/model_files.h"
 
@@ -515,6 +516,34 @@ static void test_gguf_labels(void **state)
 	assert_int_equal(a.pooling, ARCH_POOL_CLS);
 }
 
+/* The last layers of some files only draft. */
+static void test_gguf_drafting(void **state)
+{
+	(void)state;
+	const struct extra one = {"glm4moe.nextn_predict_layers", 'u', 1, NULL}, all = {one.key, 'u', 3, NULL};
+	struct model_arch a;
+	random_file("base.gguf", "tiny-glm4moe", "f32", 1, 1);
+	edit(&one, 1);
+	struct model_file *f = opened("edited.gguf");
+	arch_of(f, &a);
+	assert_true(a.n_layers == 2 && a.n_drafting == 1);
+	model_file_close(f);
+	const struct kn_config kc = {.n_threads = 1, .max_rows = 4, .max_width = 4096};
+	struct sl_err err = {0};
+	const struct kn_ops *o = kn_select("auto", &err);
+	struct kn_backend *b;
+	struct model *m;
+	char path[256];
+	md_path(path, dir, "edited.gguf");
+	assert_int_equal(o->open(&kc, &b, &err), 0);
+	if (model_load(path, o, b, 4, 0, &m, &err) != 0)
+		fail_msg("%s", err.text);
+	model_free(m);
+	o->close(b);
+	edit(&all, 1);
+	refused("edited.gguf", SL_EINVAL, "glm4moe.block_count is 3, not from 4");
+}
+
 /* What every shape is written with is known again. */
 static void test_gguf_of_every_family(void **state)
 {
@@ -545,6 +574,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_yarn, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_taken, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_gguf_drafting, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_labels, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_of_every_family, setup, teardown),
 	};
