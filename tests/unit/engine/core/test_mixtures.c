@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/source/random_model.h"
 #include "kernels/plugin.h"
@@ -132,6 +133,71 @@ static void test_more_layers(void **state)
 	refused("tensor blk.2.");
 }
 
+static uint64_t next(uint64_t *state)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return *state >> 33;
+}
+
+/* Loads the file whatever it says, and computes a row if it can be loaded. Returns whether it could. */
+static bool loads(void)
+{
+	struct sl_err err = {0};
+	const struct kn_ops *o = kn_select("auto", &err);
+	const struct kn_config kc = {.n_threads = 1, .max_rows = 4, .max_width = 4096};
+	struct kn_backend *b;
+	struct kv_pool *pool;
+	struct model *m = NULL;
+	assert_int_equal(o->open(&kc, &b, &err), 0);
+	int rc = model_load(path, o, b, 4, 64 << 20, &m, &err);
+	if (rc != 0) {
+		assert_true(err.text[0] != '\0' && strchr(err.text, '\n') == NULL);
+	} else {
+		const struct model_arch *a = &model_info(m)->arch;
+		const int32_t zero = 0;
+		const struct kn_step s = {.n_rows = 1,
+					  .row_token = &zero,
+					  .row_pos = &zero,
+					  .row_seq = &zero,
+					  .n_seqs = 1,
+					  .page_table = &zero,
+					  .max_pages = 1};
+		float *logits = malloc((size_t)a->n_vocab * sizeof *logits);
+		assert_int_equal(
+		    kv_pool_create(o, b, KN_F32, 1, 16, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err), 0);
+		assert_int_equal(model_forward(m, &s, kv_pool_layout(pool), &zero, 1, logits), 0);
+		free(logits);
+		kv_pool_destroy(pool);
+	}
+	model_free(m);
+	o->close(b);
+	return rc == 0;
+}
+
+/* Heads with changed bytes: most are refused, and what is loaded runs. */
+static void test_mutated(void **state)
+{
+	(void)state;
+	static const char *const shapes[] = {"tiny-glm4moe", "tiny-gpt-oss", "tiny-qwen2moe"};
+	int loaded = 0, all = 0;
+	uint64_t seed = 7;
+	for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+		write_model(shapes[k], NULL);
+		read_file();
+		size_t begin = (size_t)(after("general.architecture") - file), end;
+		end = (size_t)(after("tokenizer.ggml") - file); /* the keys of the family lie between */
+		for (int i = 0; i < 40; i++, all++) {
+			size_t at = begin + next(&seed) % (end - begin);
+			uint8_t was = file[at];
+			file[at] = next(&seed) % 2 == 0 ? (uint8_t)next(&seed) : (uint8_t)(was ^ 1u << next(&seed) % 8);
+			write_file();
+			loaded += loads();
+			file[at] = was;
+		}
+	}
+	assert_in_range(loaded, 1, all - 1);
+}
+
 /* A backend without the operation says so; no step ever finds it missing. */
 static void test_backend(void **state)
 {
@@ -168,6 +234,7 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_tensors),
-					   cmocka_unit_test(test_more_layers), cmocka_unit_test(test_backend)};
+					   cmocka_unit_test(test_more_layers), cmocka_unit_test(test_mutated),
+					   cmocka_unit_test(test_backend)};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
