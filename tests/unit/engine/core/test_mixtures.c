@@ -6,12 +6,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
+#include "engine/source/model_file.h"
 #include "engine/source/random_model.h"
 #include "kernels/plugin.h"
 
@@ -139,8 +141,9 @@ static uint64_t next(uint64_t *state)
 	return *state >> 33;
 }
 
-/* Loads the file whatever it says, and computes a row if it can be loaded. Returns whether it could. */
-static bool loads(void)
+/* Loads the file whatever it says, and computes a row if it can be loaded. Returns whether it could. first: the row's
+ * first logit. */
+static bool loads(float *first)
 {
 	struct sl_err err = {0};
 	const struct kn_ops *o = kn_select("auto", &err);
@@ -166,6 +169,7 @@ static bool loads(void)
 		assert_int_equal(
 		    kv_pool_create(o, b, KN_F32, 1, 16, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err), 0);
 		assert_int_equal(model_forward(m, &s, kv_pool_layout(pool), &zero, 1, logits), 0);
+		*first = logits[0];
 		free(logits);
 		kv_pool_destroy(pool);
 	}
@@ -180,6 +184,7 @@ static void test_mutated(void **state)
 	(void)state;
 	static const char *const shapes[] = {"tiny-glm4moe", "tiny-gpt-oss", "tiny-qwen2moe"};
 	int loaded = 0, all = 0;
+	float first;
 	uint64_t seed = 7;
 	for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
 		write_model(shapes[k], NULL);
@@ -191,11 +196,32 @@ static void test_mutated(void **state)
 			uint8_t was = file[at];
 			file[at] = next(&seed) % 2 == 0 ? (uint8_t)next(&seed) : (uint8_t)(was ^ 1u << next(&seed) % 8);
 			write_file();
-			loaded += loads();
+			loaded += loads(&first);
 			file[at] = was;
 		}
 	}
 	assert_in_range(loaded, 1, all - 1);
+}
+
+/* A router whose weights are no numbers: some experts are chosen, and the row is no number, which ends its answer. */
+static void test_nan_router(void **state)
+{
+	(void)state;
+	struct sl_err err = {0};
+	struct model_file *f;
+	float first = 0;
+	write_model("tiny-olmoe", NULL);
+	read_file();
+	assert_int_equal(model_file_open(path, &f, &err), 0);
+	const struct model_tensor *t = model_file_find(f, "blk.1.ffn_gate_inp.weight");
+	assert_non_null(t);
+	uint8_t *at = memmem(file, n_file, t->data, (size_t)t->bytes);
+	assert_non_null(at);
+	memset(at, 0xFF, (size_t)t->bytes);
+	model_file_close(f);
+	write_file();
+	assert_true(loads(&first));
+	assert_true(isnan(first));
 }
 
 /* A backend without the operation says so; no step ever finds it missing. */
@@ -233,8 +259,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_tensors),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys),        cmocka_unit_test(test_tensors),
 					   cmocka_unit_test(test_more_layers), cmocka_unit_test(test_mutated),
-					   cmocka_unit_test(test_backend)};
+					   cmocka_unit_test(test_nan_router),  cmocka_unit_test(test_backend)};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
