@@ -194,7 +194,8 @@ static void test_mutated(void **state)
 		for (int i = 0; i < 40; i++, all++) {
 			size_t at = begin + next(&seed) % (end - begin);
 			uint8_t was = file[at];
-			file[at] = next(&seed) % 2 == 0 ? (uint8_t)next(&seed) : (uint8_t)(was ^ 1u << next(&seed) % 8);
+			uint8_t junk = (uint8_t)next(&seed), flipped = (uint8_t)(was ^ 1u << next(&seed) % 8);
+			file[at] = (uint8_t)(next(&seed) % 2 == 0 ? junk : flipped);
 			write_file();
 			loaded += loads(&first);
 			file[at] = was;
