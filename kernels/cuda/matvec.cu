@@ -132,7 +132,7 @@ int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then
 {
 	const struct kn_product *last = last_product(b);
 	if (last == NULL || b->arrived == NULL || last->y != y || last->n_out != n_out || last->x.n_rows > FEW ||
-	    last->x.n_rows != then->n_rows)
+	    last->x.n_rows != then->c.n_rows)
 		return KN_NOT_TAKEN;
 	struct kn_product p = *last;
 	then->arrived = b->arrived;
