@@ -39,7 +39,7 @@ void kn_plugin_load(const char *name, bool wanted);
  * the result is kept. *is_plugin: whether name is one of these. */
 const struct kn_ops *kn_plugin_select(const char *name, bool *is_plugin, struct sl_err *err);
 /* One line for the log: whether there is a CUDA backend, and once it was selected, whether it has a device. Asks no
- * driver. */
+ * driver. Valid until this thread's next call. */
 const char *kn_plugin_line(void);
 
 #endif

@@ -12,7 +12,6 @@
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
-#include "base/log.h"
 
 enum { TURN_MS = 50, SELECT_MS = 60000 };
 
@@ -110,9 +109,9 @@ int driver_call(const char *what, void (*fn)(void *arg), void *arg, void (*free_
 /* ---- the backend ---- */
 
 struct selection {
-	char name[64];
 	const struct kn_ops *ops;
 	struct sl_err err;
+	char name[];
 };
 
 static void select_backend(void *selection)
@@ -125,13 +124,13 @@ const struct kn_ops *driver_select(const char *backend, struct sl_err *err)
 {
 	if (strncmp(backend, "cuda", 4) != 0)
 		return kn_select(backend, err);
-	struct selection *s = sl_zalloc(sizeof *s);
-	if (s == NULL || strlen(backend) >= sizeof s->name) {
-		sl_free(s);
+	size_t n = strlen(backend) + 1;
+	struct selection *s = sl_zalloc(sizeof *s + n);
+	if (s == NULL) {
 		sl_errf(err, SL_ENOMEM, "no memory to ask for backend \"%s\"", backend);
 		return NULL;
 	}
-	memcpy(s->name, backend, strlen(backend) + 1);
+	memcpy(s->name, backend, n);
 	int rc = driver_call("device driver", select_backend, s, sl_free, SELECT_MS);
 	if (rc == SL_ETIMEOUT) {
 		sl_errf(err, rc, "backend \"%s\": the device's driver has not answered for %d s", backend,

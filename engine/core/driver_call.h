@@ -13,7 +13,7 @@
  * which free_arg frees once it returns. Otherwise arg is the caller's again. */
 int driver_call(const char *what, void (*fn)(void *arg), void *arg, void (*free_arg)(void *arg), unsigned limit_ms);
 
-/* As kn_select; err->code is SL_ETIMEOUT where a driver, which only a device's backend asks, does not answer. */
+/* As kn_select; also SL_ENOMEM, and SL_ETIMEOUT where a driver, which only a device's backend asks, does not answer. */
 const struct kn_ops *driver_select(const char *backend, struct sl_err *err);
 
 #endif

@@ -288,8 +288,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	if (rc != 0)
 		return rc;
 	const struct kn_ops *ops = driver_select(cfg->backend, err);
-	if (ops == NULL) /* the next start may find a silent driver well */
-		return err->code == SL_ETIMEOUT ? SL_ETIMEOUT : SL_EINVAL;
+	if (ops == NULL) /* the next start may find memory, or a silent driver well */
+		return err->code == SL_ETIMEOUT || err->code == SL_ENOMEM ? err->code : SL_EINVAL;
 	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
 	struct engine *e = sl_zalloc(sizeof *e);
 	rc = e != NULL ? idmap_init(&e->index) : SL_ENOMEM;

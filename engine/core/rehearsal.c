@@ -109,6 +109,12 @@ static struct kn_step decode_of(struct stage *s, int n)
 				.max_pages = 1};
 }
 
+/* Whether a step is to run: not without rows, nor once the engine stops. */
+static bool is_due(const struct stage *s, const struct kn_step *step)
+{
+	return step->n_rows > 0 && !atomic_load(&s->m->e->stopping);
+}
+
 /* Wants the logits of the last row, on the host, or of n_draws rows, from which it draws. */
 static int run(struct stage *s, const struct kn_step *step, const struct kn_draw *draws, int n_draws)
 {
@@ -116,7 +122,7 @@ static int run(struct stage *s, const struct kn_step *step, const struct kn_draw
 	bool taken[N_DRAWS];
 	struct model_draws all = {.draws = draws, .n = n_draws, .drawn = drawn, .taken = taken};
 	int n_want = s->m->info.arch.encoder ? 0 : n_draws > 0 ? n_draws : 1;
-	if (step->n_rows < 1)
+	if (!is_due(s, step))
 		return 0;
 	for (int i = 0; i < n_draws; i++) {
 		taken[i] = true;
@@ -131,6 +137,8 @@ static int run(struct stage *s, const struct kn_step *step, const struct kn_draw
 /* Wants the logits of the first n_want rows, which stay on the device. */
 static int run_wanted(struct stage *s, const struct kn_step *step, int n_want)
 {
+	if (!is_due(s, step))
+		return 0;
 	bool *taken = sl_zalloc_n((size_t)n_want + 1, sizeof *taken);
 	struct model_draws none = {.taken = taken};
 	if (taken == NULL)
@@ -139,9 +147,8 @@ static int run_wanted(struct stage *s, const struct kn_step *step, int n_want)
 		taken[i] = true;
 		s->want[i] = i;
 	}
-	int rc = step->n_rows < 1 ? 0
-				  : model_forward_draw(s->m->model, step, kv_pool_layout(s->m->pool), s->want,
-						       s->m->info.arch.encoder ? 0 : n_want, s->logits, &none);
+	int rc = model_forward_draw(s->m->model, step, kv_pool_layout(s->m->pool), s->want,
+				    s->m->info.arch.encoder ? 0 : n_want, s->logits, &none);
 	sl_free(taken);
 	return rc;
 }
@@ -195,7 +202,7 @@ static int run_pooling(struct stage *s)
 	struct kn_step step = prompt_of(s, 2, 0);
 	struct model_text text = {.at = {.row = 0, .n_rows = step.n_rows, .slot = 0, .begins = true}, .ends = true};
 	struct model_pooling pooling = {.texts = &text, .n = 1, .out = s->pooled};
-	if (model_pooled_width(s->m->model) == 0)
+	if (model_pooled_width(s->m->model) == 0 || !is_due(s, &step))
 		return 0;
 	return model_forward_pool(s->m->model, &step, kv_pool_layout(s->m->pool), &pooling);
 }

@@ -5,7 +5,7 @@
 #include "engine/step/internal.h"
 
 /* On a device, runs steps of every kind that m may serve, with made-up tokens in pages of m's pool, before m is READY.
- * 0 or SL_ENOMEM, SL_EIO. Loader thread. */
+ * 0 or SL_ENOMEM, SL_EIO. Once the engine stops, no further step runs. Loader thread. */
 int rehearse(struct eng_model *m);
 
 #endif

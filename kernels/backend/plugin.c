@@ -151,12 +151,9 @@ static void describe(const struct found *f, char *line, size_t size)
 
 const char *kn_plugin_line(void)
 {
-	static char line[sizeof plugins[0].err.text + 64];
-	char now[sizeof line];
+	static _Thread_local char line[sizeof plugins[0].err.text + 64];
 	pthread_mutex_lock(&lock);
-	describe(&plugins[0], now, sizeof now);
-	if (strcmp(line, now) != 0) /* others may be reading it */
-		memcpy(line, now, sizeof line);
+	describe(&plugins[0], line, sizeof line);
 	pthread_mutex_unlock(&lock);
 	return line;
 }

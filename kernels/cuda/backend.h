@@ -5,7 +5,7 @@
  * backend.cu               the table                    memory.cu   device memory, pages on the host
  * step.cu                  a step's inputs and results  list.cu     commands and graphs
  * rows.cu                  row-wise operations          pages.cu    rotary embedding, pages
- * attention.cu, attention_mma.h                         sample.cu   drawing tokens
+ * attention.cu, attention_mma.h, attention_units.h      sample.cu   drawing tokens
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, mma.cu; library.cu and choices.cu (the vendor's library). Device: device.h; device_cuda.cu and
  * library_cuda.cu on CUDA, emu*.cu in the emulation.

@@ -6,7 +6,7 @@
  *
  * Rules for kernels, so that both forms behave alike:
  *  - call kn_begin first: a device may start a kernel before the one before it has ended (programmatic dependent
- * launch);
+ *    launch);
  *  - launch with KN_LAUNCH, with whole warps per block; never wait for another block;
  *  - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of the block or by none;
  *    shuffle only with all 32 lanes;

@@ -386,7 +386,7 @@ int dev_sync(struct dev *d)
 		add_busy(d, d->event[FIRST + d->open], d->event[DONE]);
 	d->working = false;
 	if (rc == cudaSuccess)
-		rc = cudaEventSynchronize(d->event[AFTER_ASIDE]); /* as above */
+		rc = cudaEventSynchronize(d->event[AFTER_ASIDE]); /* at once if it was never recorded */
 	return rc == cudaSuccess ? 0 : fail(d, "a step", rc);
 }
 

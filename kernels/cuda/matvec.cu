@@ -8,8 +8,6 @@
  * even so the unit is not the bottleneck (below).
  *
  * VERSIONS
- *  3  as 2, but rows that are not there are not loaded (one row: 64 bytes of activations a slab, not 512), and a lane's
- *     four sums are one load.
  *  1  a lane decodes eight weights at a time to float32, as the file has them, and multiplies them with every
  *     row. Counted for Q4_K on an H200: 4.3 TB/s over 132 multiprocessors at 1.755 GHz are 18.6 bytes or 33
  *     weights a cycle; 9 operations a weight for one row and 16 for eight are 297 and 528 lanes' work of the 128
@@ -28,12 +26,13 @@
  *     instructions a slab-tile and 16 more to scale, against 2 and 4 here. Not measured on a device.
  *     INT4: a scale for four slabs, whose 8 matrix operations go into one accumulator: 1/2 + 1 + 22 + 2 + a quarter of 8
  *     and no head but 2 of the chunk: 28 of 62 slots, so bound by memory; 4.125 bits a weight: 3.9 times bf16's rate.
- *  3  for one or two rows the norm or gate after a product is done by its last block, which has the threads for it:
- * three
- *     launches fewer a layer. A norm's kernel has one block a row anyway, so what goes is the time from the end of one
- *     kernel to the start of the next, 1 to 1.5 us, for an atomic add and a fence of each block. Counted for 32 layers:
- *     96 launches of 330, some 100 us of 3.5 ms. For more rows a block each in parallel is quicker. Not measured on a
- *     device.
+ *  3  as 2, but rows that are not there are not loaded (one row: 64 bytes of activations a slab, not 512), and a lane's
+ *     four sums are one load.
+ *  4  for one or two rows the last block of a product also does the norm or gate after it, since it has the threads:
+ *     three launches fewer a layer. A norm's kernel has one block a row anyway, so what goes is the time from the end of
+ *     one kernel to the start of the next, 1 to 1.5 us, for an atomic add and a fence of each block. Counted for 32
+ *     layers: 96 launches of 330, some 100 us of 3.5 ms. For more rows a block each in parallel is quicker. Not measured
+ *     on a device.
  */
 #include "kernels/cuda/rows.h"
 
@@ -132,7 +131,7 @@ int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then
 {
 	const struct kn_product *last = last_product(b);
 	if (last == NULL || b->arrived == NULL || last->y != y || last->n_out != n_out || last->x.n_rows > FEW ||
-	    last->x.n_rows != then->n_rows)
+	    last->x.n_rows != then->c.n_rows)
 		return KN_NOT_TAKEN;
 	struct kn_product p = *last;
 	then->arrived = b->arrived;

@@ -13,9 +13,8 @@
  *
  * VERSIONS
  *  3  this one: 2 without spills. One address for a thread's copies; for Q2_K, Q3_K, Q5 and Q6_K at more than 32 rows
- *     no loads of the next slab's activations while this one is decoded: 255 registers and
- *     up to 80 bytes of stack on 80 became 186 to 209.
- *     Not measured on a device.
+ *     no loads of the next slab's activations while this one is decoded: 255 registers and up to 80 bytes of stack for
+ *     sm_80 became 186 to 209. Not measured on a device.
  *  2  1 read each weight four times (two warps, and four-bit types again for the second half of a chunk), the
  *     last three from the second-level cache, and asked for it right before its use: 8 KiB on their way per
  *     multiprocessor, where 4.3 TB/s want 23. Now once, for 8 warps × 2 KiB in registers and 48 KiB by hints. 64 rows:
@@ -27,12 +26,11 @@
  *     Parts of K are used for fewer than 96 blocks (before: 264, where 64 rows of 28672 outputs wrote 59 MB).
  *     Prompts: weights come from memory once, not for each 64 rows.
  *  1  32 outputs a warp, two warps to each 32 rows of 64. Counted for a slab of a warp (32 outputs × 32 rows × 32
- * weights, 16 instructions of the matrix
- *     unit, 32768 multiply-adds, 101 cycles of a scheduler at the 1300 a cycle that mma.sync reaches on a
- *     multiprocessor): 4 loads of 16 bytes from shared memory (2 KiB, 16 cycles of its 128 bytes, of 25), for
- *     Q4_K 44 to decode, 24 for scales, 64 multiply-adds and 32 clears: 184 issue slots, so 55 % of mma.sync's
- *     rate or a third of wgmma's; Q8_0 32 + 8 + 32 + 32 + 20: 80 %; bf16 and f16 24: the matrix unit's. An inner
- *     loop over wgmma would be the next step; it is not emulated. Not measured on a device.
+ *     weights, 16 instructions of the matrix unit, 32768 multiply-adds, 101 cycles of a scheduler at the 1300 a cycle
+ *     that mma.sync reaches on a multiprocessor): 4 loads of 16 bytes from shared memory (2 KiB, 16 cycles of its 128
+ *     bytes, of 25), for Q4_K 44 to decode, 24 for scales, 64 multiply-adds and 32 clears: 184 issue slots, so 55 % of
+ *     mma.sync's rate or a third of wgmma's; Q8_0 32 + 8 + 32 + 32 + 20: 80 %; bf16 and f16 24: the matrix unit's. An
+ *     inner loop over wgmma would be the next step; it is not emulated. Not measured on a device.
  */
 #include "kernels/cuda/matmul.h"
 

@@ -34,7 +34,7 @@ static bool aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 /* ---- the norm ---- */
 
-__global__ void norm_wide_into(struct norm c)
+__global__ void norm_wide_into(struct row_call c)
 {
 	kn_begin();
 	int row = (int)blockIdx.x, t = (int)threadIdx.x;
@@ -44,7 +44,7 @@ __global__ void norm_wide_into(struct norm c)
 		no_row<false>(c.to, row, t, (float *)kn_shared());
 }
 
-__global__ void norm_narrow_into(struct norm c)
+__global__ void norm_narrow_into(struct row_call c)
 {
 	kn_begin();
 	int t = (int)threadIdx.x,
@@ -55,13 +55,13 @@ __global__ void norm_narrow_into(struct norm c)
 		no_row<true>(c.to, row, t % KN_WARP, NULL);
 }
 
-__global__ void norm_wide(struct norm c)
+__global__ void norm_wide(struct row_call c)
 {
 	kn_begin();
 	norm_row<false>(c, (int64_t)blockIdx.x * c.width, (int)threadIdx.x, (float *)kn_shared());
 }
 
-__global__ void norm_narrow(struct norm c)
+__global__ void norm_narrow(struct row_call c)
 {
 	kn_begin();
 	int t = (int)threadIdx.x, row = (int)blockIdx.x * WARPS + t / KN_WARP;
@@ -70,7 +70,7 @@ __global__ void norm_narrow(struct norm c)
 }
 
 /* One warp per head: each row's query and key heads, which are contiguous and have their own gains. */
-__global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int n_all, int row_floats)
+__global__ void norm_heads(struct row_call c, const float *k_gain, int n_heads, int n_all, int row_floats)
 {
 	kn_begin();
 	int t = (int)threadIdx.x, i = (int)blockIdx.x * WARPS + t / KN_WARP, head = i % n_all;
@@ -83,7 +83,7 @@ __global__ void norm_heads(struct norm c, const float *k_gain, int n_heads, int 
 int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim, const float *q_gain,
 		     const float *k_gain, float eps, int n_rows)
 {
-	struct norm c = {};
+	struct row_call c = {};
 	int all = n_heads + n_kv_heads;
 	n_rows = kn_cuda_rows(b, n_rows);
 	if (head_dim > NARROW)
@@ -98,10 +98,20 @@ int kn_cuda_qkv_norm(struct kn_backend *b, float *qkv, int n_heads, int n_kv_hea
 			 all, (all + n_kv_heads) * head_dim);
 }
 
+/* In place of a kernel of its own, the product that made `from` does it; KN_NOT_TAKEN: none did just before. */
+static int follow(struct kn_backend *b, enum kn_then_what what, const struct row_call &c, const float *from,
+		  int from_width)
+{
+	struct kn_then then = {}; /* padding must be zero in a command */
+	then.what = what;
+	then.c = c;
+	return kn_cuda_then(b, from, from_width, &then);
+}
+
 static int launch_norm(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 		       int width, float *y)
 {
-	struct norm c = {}; /* padding must be zero in a command */
+	struct row_call c = {}; /* padding must be zero in a command */
 	n_rows = kn_cuda_rows(b, n_rows);
 	c.x = x;
 	c.add = add;
@@ -114,23 +124,13 @@ static int launch_norm(struct kn_backend *b, float *x, const float *add, const f
 	/* An in-place norm is of heads or of a residual, which is not an input of products. */
 	if (n_rows > 0 && (add != NULL || x != y) && kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;
-	if (c.to.units != NULL && add != NULL) {
-		struct kn_then then = {};
-		then.what = KN_THEN_NORM;
-		then.norm = c;
-		then.n_rows = n_rows;
-		then.width = width;
-		int rc = kn_cuda_then(b, add, width, &then);
-		if (rc != KN_NOT_TAKEN) {
-			kn_cuda_converted(b, y, width, &c.to);
-			return rc;
-		}
-	}
 	if (c.to.units != NULL) {
 		unsigned all = (unsigned)c.to.n_all; /* a multiple of 8 */
-		int rc = width <= NARROW
-			     ? KN_LAUNCH(b->dev, norm_narrow_into, all / WARPS, THREADS, 0, c)
-			     : KN_LAUNCH(b->dev, norm_wide_into, all, NORM_THREADS, NORM_WARPS * sizeof(float), c);
+		int rc = add != NULL ? follow(b, KN_THEN_NORM, c, add, width) : (int)KN_NOT_TAKEN;
+		if (rc == KN_NOT_TAKEN)
+			rc = width <= NARROW
+				 ? KN_LAUNCH(b->dev, norm_narrow_into, all / WARPS, THREADS, 0, c)
+				 : KN_LAUNCH(b->dev, norm_wide_into, all, NORM_THREADS, NORM_WARPS * sizeof(float), c);
 		kn_cuda_converted(b, y, width, &c.to);
 		return rc;
 	}
@@ -214,46 +214,40 @@ int kn_cuda_gelu_mul(struct kn_backend *b, float *gate, const float *up, int n_r
 	return launch(b, gelu_mul{}, gate, up, n_rows, width, 0);
 }
 
-template <class OP> __global__ void halves(OP op, const float *x, int width, float *y, bool wide)
+template <class OP> __global__ void halves(OP op, struct row_call c)
 {
 	kn_begin();
 	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
-	if (i < width)
-		gate4(op, x, blockIdx.x, i, width, y, wide);
+	if (i < c.width)
+		gate4(op, c, blockIdx.x, i);
 }
 
 /* Same, also writing the format of products: one block per row. */
-template <class OP>
-__global__ void halves_into(OP op, const float *x, int width, float *y, bool wide, struct kn_into to)
+template <class OP> __global__ void halves_into(OP op, struct row_call c)
 {
 	kn_begin();
-	gate_row(op, x, blockIdx.x, width, y, wide, to, (int)blockIdx.x < to.n_rows);
+	gate_row(op, c, (int)blockIdx.x);
 }
 
 template <class OP>
 static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, const float *x, int n_rows, int width,
 			 float *y)
 {
-	struct kn_into to;
-	bool wide = width % 4 == 0 && aligned(x) && aligned(y);
-	if (kn_cuda_into(b, n_rows, width, &to) != 0)
+	struct row_call c = {}; /* padding must be zero in a command */
+	c.x = const_cast<float *>(x);
+	c.y = y;
+	c.n_rows = n_rows;
+	c.width = width;
+	c.wide = width % 4 == 0 && aligned(x) && aligned(y);
+	if (kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;
-	if (to.units == NULL)
-		return KN_LAUNCH(b->dev, halves<OP>, dim3((unsigned)n_rows, blocks_of(width)), THREADS, 0, op, x, width,
-				 y, wide);
-	struct kn_then then = {};
-	then.what = what;
-	then.x = x;
-	then.y = y;
-	then.n_rows = n_rows;
-	then.width = width;
-	then.wide = wide;
-	then.to = to;
-	int rc = kn_cuda_then(b, x, 2 * width, &then);
+	if (c.to.units == NULL)
+		return KN_LAUNCH(b->dev, halves<OP>, dim3((unsigned)n_rows, blocks_of(width)), THREADS, 0, op, c);
+	int rc = follow(b, what, c, x, 2 * width);
 	if (rc == KN_NOT_TAKEN)
-		rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float),
-			       op, x, width, y, wide, to);
-	kn_cuda_converted(b, y, width, &to);
+		rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)c.to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float),
+			       op, c);
+	kn_cuda_converted(b, y, width, &c.to);
 	return rc;
 }
 

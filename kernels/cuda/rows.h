@@ -40,21 +40,21 @@ __device__ static inline void store4(float *x, int64_t i, int64_t n, bool wide, 
 		x[i + 3] = v.w;
 }
 
-/* ---- the norm ---- */
-
-struct norm {
-	float *x;         /* written only with a sum */
-	const float *add; /* NULL: no sum */
-	const float *gain;
+/* A norm of rows [n_rows][width], or a gate of rows of twice that, whose halves are gate and up. */
+struct row_call {
+	float *x;                /* written only by a norm with a sum */
+	const float *add, *gain; /* of a norm; add NULL: no sum */
 	float *y;
 	float eps;
 	int n_rows, width;
-	bool wide;
+	bool wide; /* every row is of whole, aligned 16 bytes */
 	struct kn_into to;
 };
 
+/* ---- the norm ---- */
+
 /* Numbers i…i+3 of a row, plus the residual. */
-__device__ static inline struct kn_f4 summand(const struct norm &c, int64_t row, int i)
+__device__ static inline struct kn_f4 summand(const struct row_call &c, int64_t row, int i)
 {
 	struct kn_f4 v = load4(c.x + row, i, c.width, c.wide);
 	if (c.add == NULL)
@@ -73,7 +73,7 @@ __device__ static inline float squares(const struct kn_f4 &v, float sum)
 }
 
 /* Stores the normed numbers and returns them. */
-__device__ static inline struct kn_f4 put_normed(const struct norm &c, int64_t row, int i, const struct kn_f4 &v,
+__device__ static inline struct kn_f4 put_normed(const struct row_call &c, int64_t row, int i, const struct kn_f4 &v,
 						 float scale)
 {
 	struct kn_f4 g = load4(c.gain, i, c.width, c.wide);
@@ -124,7 +124,7 @@ __device__ static inline void convert_row(const struct kn_into &to, int row, int
 /* A row by n threads, of which this is number t. What does not stay in registers is made again: it is written
  * only by the thread that reads it. WARP: by a warp. INTO: as products take it, too. */
 template <bool WARP, bool INTO = false>
-__device__ static inline void norm_row(const struct norm &c, int64_t row, int t, float *sums)
+__device__ static inline void norm_row(const struct row_call &c, int64_t row, int t, float *sums)
 {
 	constexpr int N = WARP ? (int)KN_WARP : (int)NORM_THREADS;
 	struct kn_f4 kept[KEPT] = {};
@@ -192,25 +192,23 @@ __device__ static inline struct kn_f4 four_of(const OP &op, const struct kn_f4 &
 
 /* Numbers i…i+3 of a row of y: op applied to the two halves of that row of x. */
 template <class OP>
-__device__ static inline struct kn_f4 gate4(const OP &op, const float *x, int64_t row, int i, int width, float *y,
-					    bool wide)
+__device__ static inline struct kn_f4 gate4(const OP &op, const struct row_call &c, int64_t row, int i)
 {
-	struct kn_f4 v =
-	    four_of(op, load4(x + row * 2 * width, i, width, wide), load4(x + (row * 2 + 1) * width, i, width, wide));
-	store4(y + row * width, i, width, wide, v);
+	const float *gate = c.x + row * 2 * c.width;
+	struct kn_f4 v = four_of(op, load4(gate, i, c.width, c.wide), load4(gate + c.width, i, c.width, c.wide));
+	store4(c.y + row * c.width, i, c.width, c.wide, v);
 	return v;
 }
 
-/* A row by a block of NORM_THREADS, also in the format of products. there: false writes zeros there. */
-template <class OP>
-__device__ static inline void gate_row(const OP &op, const float *x, int64_t row, int width, float *y, bool wide,
-				       const struct kn_into &to, bool there)
+/* A row by a block of NORM_THREADS, also in the format of products; a row that a tile lacks is zeros there. */
+template <class OP> __device__ static inline void gate_row(const OP &op, const struct row_call &c, int row)
 {
 	float most = 0;
-	for (int i = 4 * (int)threadIdx.x; there && i < width; i += 4 * NORM_THREADS)
-		most = largest_of(gate4(op, x, row, i, width, y, wide), most);
-	convert_row<false>(to, (int)row, (int)threadIdx.x, NULL, 0, there ? y + row * width : NULL, width, wide, most,
-			   (float *)kn_shared());
+	bool there = row < c.n_rows;
+	for (int i = 4 * (int)threadIdx.x; there && i < c.width; i += 4 * NORM_THREADS)
+		most = largest_of(gate4(op, c, row, i), most);
+	convert_row<false>(c.to, row, (int)threadIdx.x, NULL, 0, there ? c.y + (int64_t)row * c.width : NULL, c.width,
+			   c.wide, most, (float *)kn_shared());
 }
 
 /* ---- after a product ---- */
@@ -221,34 +219,29 @@ enum kn_then_what : int32_t { KN_THEN_NORM, KN_THEN_SILU, KN_THEN_GELU };
 struct kn_then {
 	enum kn_then_what what;
 	uint32_t *arrived; /* 0 before and after */
-	struct norm norm;
-	/* Of a gate: as gate_row's. */
-	const float *x;
-	float *y;
-	int n_rows, width;
-	bool wide;
-	struct kn_into to;
+	struct row_call c;
 };
 
 /* By NORM_THREADS threads, as the kernels of these operations do it: narrow norms by a warp each, all else row after
  * row. Rows that a tile lacks need no zeros: the products of a row depend on no other. */
 __device__ static inline void kn_then_rows(const struct kn_then &then)
 {
+	const struct row_call &c = then.c;
 	int t = (int)threadIdx.x, warp = t / KN_WARP;
 	float *sums = (float *)kn_shared();
-	if (then.what == KN_THEN_NORM && then.width <= NARROW) {
-		if (warp < then.n_rows)
-			norm_row<true, true>(then.norm, (int64_t)warp * then.width, t % KN_WARP, NULL);
+	if (then.what == KN_THEN_NORM && c.width <= NARROW) {
+		if (warp < c.n_rows)
+			norm_row<true, true>(c, (int64_t)warp * c.width, t % KN_WARP, NULL);
 		return;
 	}
-	for (int row = 0; row < then.n_rows; row++) {
+	for (int row = 0; row < c.n_rows; row++) {
 		kn_barrier(); /* the last row's sums have been read */
 		if (then.what == KN_THEN_SILU)
-			gate_row(silu_mul{}, then.x, row, then.width, then.y, then.wide, then.to, true);
+			gate_row(silu_mul{}, c, row);
 		else if (then.what == KN_THEN_GELU)
-			gate_row(gelu_mul{}, then.x, row, then.width, then.y, then.wide, then.to, true);
+			gate_row(gelu_mul{}, c, row);
 		else
-			norm_row<false, true>(then.norm, (int64_t)row * then.width, t, sums);
+			norm_row<false, true>(c, (int64_t)row * c.width, t, sums);
 	}
 }
 

@@ -24,8 +24,7 @@
  *     thread: 32 KiB on their way, not 8. Counted; still one block a row, so one row alone is read by one
  *     multiprocessor, some 11 µs for 128K logits.
  *  2  the draw is a race: without filters the same two reads, and two logarithms in double for 256 logits in place of
- * an
- *     exponential and an addition in shared memory for each. Counted, not measured.
+ *     an exponential and an addition in shared memory for each. Counted, not measured.
  *  1  the element at u of the cumulated mass. Counted, not measured: 256 rows of 128K logits are 134 MB, 31 µs a read
  *     at 4.3 TB/s. A greedy row is read once, one without filters twice (largest; masses of chunks, which then stay in
  *     the caches), with top-k or top-p three times (largest, histogram, candidates), log probabilities of unbiased

@@ -7,13 +7,11 @@
  * memory waits: while threads read piece n + 1, piece n is on the bus or being packed.
  *
  * VERSIONS
- *  1  one copy from pageable memory a piece, in order with packing. The runtime stages it in one thread: some 6 to 10
- * GB/s,
- *     less where the file is not in memory, since nothing is read meanwhile.
+ *  1  one copy from pageable memory a piece, in order with packing. The runtime stages it in one thread: some 6 to
+ *     10 GB/s, less where the file is not in memory, since nothing is read meanwhile.
  *  2  this one. Counted for 16 GB: four readers copy 25 to 40 GB/s from the page cache, the bus takes 25 (PCIe 4) or 50
- *     (PCIe 5), packing reads and writes 32 GB at some 2 TB/s, 16 ms: 0.4 to 0.7 s instead of 2. From a disk of 7
- * GB/s 2.3
- *     s, where several readers are what keeps its queue filled. Not measured on a device.
+ *     (PCIe 5), packing reads and writes 32 GB at some 2 TB/s, 16 ms: 0.4 to 0.7 s instead of 2. From a disk of
+ *     7 GB/s 2.3 s, where several readers are what keeps its queue filled. Not measured on a device.
  */
 #include <pthread.h>
 #include <string.h>

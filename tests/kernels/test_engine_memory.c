@@ -2,8 +2,9 @@
  *
  * The engine on the emulated device when memory is what there is little of: pools planned from what a device of a given
  * size has left; too little of it, and an end of it at every allocation, are errors that say what there was no memory
- * for; pages of pre-empted answers go to the host's memory and back bit for bit, in every type; and after random
- * cancels, pre-emptions and a device that fails no memory, graph or device is left. Run from the repository's root.
+ * for; so is a device that fails in the first steps; pages of pre-empted answers go to the host's memory and back bit
+ * for bit, in every type; and after random cancels, pre-emptions and a device that fails no memory, graph or device is
+ * left. Run from the repository's root.
  */
 #include "tests/unit/engine/core/engine_run.h"
 
@@ -196,6 +197,39 @@ static void every_allocation(void **state)
 	assert_true(n_failed > 3 && n_served > 0);
 }
 
+/* Launches until the model is READY, or the nth of them fails. */
+static long launches(struct run *r, long nth)
+{
+	struct eng_config cfg = config();
+	long before = fault_passes(FAULT_DEVICE);
+	cfg.device_memory = 0;
+	fault_arm(FAULT_DEVICE, nth, 1);
+	assert_int_equal(run_start_rc(r, &cfg), 0);
+	RUN_UNTIL(r, r->states[0] > PROTO_MODEL_LOADING);
+	fault_disarm_all();
+	return fault_passes(FAULT_DEVICE) - before;
+}
+
+/* A device that fails while the loader runs the first steps: the model has failed and says when, and nothing is left.
+ */
+static void fails_in_rehearsal(void **state)
+{
+	(void)state;
+	struct run r;
+	long all = launches(&r, 1L << 30);
+	assert_int_equal(r.states[0], PROTO_MODEL_READY);
+	run_stop(&r);
+	int n_there = 0;
+	for (long nth = 1; nth <= all; nth += all / 12) {
+		launches(&r, nth);
+		assert_int_equal(r.states[0], PROTO_MODEL_FAILED);
+		n_there += strstr(r.reasons[0], "the first steps failed") != NULL;
+		run_stop(&r);
+		assert_nothing_left();
+	}
+	assert_true(n_there > 3);
+}
+
 static char texts[6][64];
 
 static struct proto_submit request(int i)
@@ -358,8 +392,12 @@ static int drop_model(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(planned),          cmocka_unit_test(too_little),
-					   cmocka_unit_test(every_allocation), cmocka_unit_test(swapped_bit_for_bit),
-					   cmocka_unit_test(two_models),       cmocka_unit_test(nothing_is_left)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
+					   cmocka_unit_test(too_little),
+					   cmocka_unit_test(every_allocation),
+					   cmocka_unit_test(fails_in_rehearsal),
+					   cmocka_unit_test(swapped_bit_for_bit),
+					   cmocka_unit_test(two_models),
+					   cmocka_unit_test(nothing_is_left)};
 	return cmocka_run_group_tests(tests, make_model, drop_model);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loader launches every kernel that a model's steps need before the model is READY: on a device the first launch of
- * a kernel loads it and may compile it, for seconds, which must not happen inside a step. Run from the repository's
- * root.
+ * a kernel loads it and may compile it, for seconds, which must not happen inside a step. It ends early with an engine
+ * that stops, and gives its pages back at whatever point it ends. Run from the repository's root.
  */
 #include "tests/unit/engine/core/engine_run.h"
 
+#include "base/fault.h"
+#include "engine/core/rehearsal.h"
 #include "tests/kernels/only_cuda.h"
 
 enum { LONG = 330 }; /* tokens: over a block of positions */
@@ -90,8 +92,85 @@ static void test_rehearsal(void **state)
 	case_of("f32");
 }
 
+/* A model that is READY, of which the step thread has let go. */
+static struct eng_model *alone(struct run *r)
+{
+	static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+	struct eng_config cfg = {.models = models,
+				 .n_models = 1,
+				 .backend = "cuda-emulated",
+				 .n_threads = 1,
+				 .n_text_workers = 1,
+				 .page_tokens = 16,
+				 .kv_bytes = 8 << 20,
+				 .max_sequences = 2,
+				 .max_waiting = 16,
+				 .step_tokens = 4,
+				 .max_prompt_bytes = 1 << 20};
+	run_start(r, &cfg);
+	assert_int_equal(r->states[0], PROTO_MODEL_READY);
+	atomic_store(&r->e->stopping, true);
+	mailbox_nudge(&r->e->box);
+	assert_int_equal(pthread_join(r->e->step_thread, NULL), 0);
+	r->e->step_running = false;
+	return &r->e->models[0];
+}
+
+static uint64_t steps_of(const struct eng_model *m)
+{
+	struct kn_stats s = {0};
+	m->ops->stats(m->backend, &s);
+	return s.steps;
+}
+
+static void test_stopping(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_model *m = alone(&r);
+	uint64_t before = steps_of(m);
+	int n_free = kv_pool_n_free(m->pool);
+	assert_true(before > 10);
+	assert_int_equal(rehearse(m), 0);
+	assert_int_equal(steps_of(m), before);
+	atomic_store(&r.e->stopping, false);
+	assert_int_equal(rehearse(m), 0);
+	assert_true(steps_of(m) > before + 10);
+	assert_int_equal(kv_pool_n_free(m->pool), n_free);
+	run_stop(&r);
+}
+
+/* At every allocation of its own, since no step runs, and at the first page. */
+static void test_no_memory(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_model *m = alone(&r);
+	int n_free = kv_pool_n_free(m->pool), nth = 0;
+	bool struck = true;
+	while (struck) {
+		long before = fault_passes(FAULT_ALLOC);
+		fault_arm(FAULT_ALLOC, ++nth, 1);
+		int rc = rehearse(m);
+		struck = fault_passes(FAULT_ALLOC) - before >= nth;
+		fault_disarm_all();
+		assert_int_equal(rc, struck ? SL_ENOMEM : 0);
+		assert_int_equal(kv_pool_n_free(m->pool), n_free);
+	}
+	assert_true(nth > 10);
+	fault_arm(FAULT_KV_PAGE, 1, 1);
+	assert_int_equal(rehearse(m), SL_ENOMEM);
+	fault_disarm_all();
+	assert_int_equal(kv_pool_n_free(m->pool), n_free);
+	run_stop(&r);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_rehearsal)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_rehearsal),
+	    cmocka_unit_test(test_stopping),
+	    cmocka_unit_test(test_no_memory),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

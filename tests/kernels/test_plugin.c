@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include "base/fault.h"
 #include "tests/kernels/tables.h"
 
@@ -34,23 +36,35 @@ static void test_missing(void **arg)
 	assert_ptr_equal(kn_plugin_line(), line);
 }
 
+static void *read_line(void *text)
+{
+	snprintf(text, 64, "%s", kn_plugin_line());
+	return NULL;
+}
+
 /* A program that uses none asks no driver: the line of the start names the file, and a device only once it is selected.
  * The emulation stands in beside this test. */
 static void test_unasked(void **arg)
 {
 	(void)arg;
 	struct sl_err err = {0};
-	char file[PATH_MAX + 64];
+	char file[PATH_MAX + 64], elsewhere[64];
+	pthread_t thread;
 	snprintf(file, sizeof file, "%s", beside("libsluice-cuda.so"));
 	(void)unlink(file);
 	if (on_device() || symlink("../../libsluice-cuda-emulated.so", file) != 0)
 		skip();
 	kn_plugin_load("cpu-ref", true); /* no plug-in */
 	kn_plugin_load("cuda", true);
-	assert_string_equal(kn_plugin_line(), "CUDA: built; engine.backend: cuda asks for a device");
+	const char *line = kn_plugin_line();
 	const struct kn_ops *o = kn_select("cuda", &err);
 	(void)unlink(file);
 	assert_non_null(o);
+	/* What this thread reads does not change while another asks. */
+	assert_int_equal(pthread_create(&thread, NULL, read_line, elsewhere), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_string_equal(elsewhere, "CUDA: a device was found");
+	assert_string_equal(line, "CUDA: built; engine.backend: cuda asks for a device");
 	assert_string_equal(kn_plugin_line(), "CUDA: a device was found");
 }
 

@@ -120,6 +120,11 @@ static void test_select(void **state)
 	assert_string_equal(o->name, "cpu-ref");
 	assert_null(driver_select("cuda-none", &err));
 	assert_non_null(strstr(err.text, "cuda-none"));
+	char name[200] = "cuda-";
+	memset(name + 5, 'x', sizeof name - 6);
+	assert_null(driver_select(name, &err));
+	assert_int_equal(err.code, SL_EINVAL);
+	assert_non_null(strstr(err.text, name));
 }
 
 int main(void)

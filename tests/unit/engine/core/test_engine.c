@@ -301,6 +301,23 @@ static void faults(void **state)
 	run_stop(&r);
 }
 
+/* A backend that does not exist is a mistake of the configuration; no memory to ask for one is not. */
+static void no_backend(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.backend = "cuda-none";
+	for (long nth = 1; nth <= 2; nth++) { /* what is asked, and the call */
+		fault_arm(FAULT_ALLOC, nth, 1);
+		assert_int_equal(run_start_rc(&r, &cfg), SL_ENOMEM);
+		fault_disarm_all();
+		run_free(&r);
+	}
+	assert_int_equal(run_start_rc(&r, &cfg), SL_EINVAL);
+	run_free(&r);
+}
+
 int main(void)
 {
 	snprintf(small_path, sizeof small_path, "/tmp/sluice-tiny-a-%d.gguf", (int)getpid());
@@ -320,6 +337,7 @@ int main(void)
 	    cmocka_unit_test(a_guess_says_so),
 	    cmocka_unit_test(users_write_text),
 	    cmocka_unit_test(faults),
+	    cmocka_unit_test(no_backend),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 	unlink(small_path);
