@@ -7,7 +7,6 @@
  */
 #include "tests/unit/engine/core/engine_run.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -23,18 +22,10 @@ struct emu_alive {
 	int devices, graphs;
 };
 
-static void *emulation(const char *function)
-{
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL), *symbol = so != NULL ? dlsym(so, function) : NULL;
-	assert_non_null(symbol);
-	dlclose(so); /* it stays, kn_plugin_open has it */
-	return symbol;
-}
-
 static void set_memory(uint64_t bytes)
 {
 	void (*set)(uint64_t);
-	void *symbol = emulation("sluice_emulation_memory");
+	void *symbol = cuda_function("sluice_emulation_memory");
 	memcpy(&set, &symbol, sizeof set);
 	set(bytes);
 }
@@ -42,7 +33,7 @@ static void set_memory(uint64_t bytes)
 static void fail_allocation(int nth)
 {
 	void (*set)(int);
-	void *symbol = emulation("sluice_emulation_no_memory");
+	void *symbol = cuda_function("sluice_emulation_no_memory");
 	memcpy(&set, &symbol, sizeof set);
 	set(nth);
 }
@@ -51,7 +42,7 @@ static struct emu_alive alive(void)
 {
 	struct emu_alive a;
 	void (*tell)(struct emu_alive *);
-	void *symbol = emulation("sluice_emulation_alive");
+	void *symbol = cuda_function("sluice_emulation_alive");
 	memcpy(&tell, &symbol, sizeof tell);
 	tell(&a);
 	return a;

@@ -13,14 +13,9 @@ enum { LONG = 330 }; /* tokens: over a block of positions */
 static int kernels(void)
 {
 	int (*count)(void);
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
-	assert_non_null(so);
-	void *symbol = dlsym(so, "sluice_emulation_kernels");
-	assert_non_null(symbol);
+	void *symbol = cuda_function("sluice_emulation_kernels");
 	memcpy(&count, &symbol, sizeof count);
-	int n = count();
-	dlclose(so);
-	return n;
+	return count();
 }
 
 static struct proto_submit request(const char *text, int kind)
