@@ -14,6 +14,7 @@
 #include "engine/model/model.h"
 #include "kernels/kv_type.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/support/small_engine.h"
 #include "tests/support/tiny_gguf.h"
 
 /* tests/emulation/emu_memory.h, which is no header for C. */
@@ -65,18 +66,12 @@ static const struct eng_model_config with_bad[] = {{.name = "bad", .path = "etc/
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = one,
-				   .n_models = 1,
-				   .backend = "cuda-emulated",
-				   .n_threads = 1,
-				   .n_text_workers = 1,
-				   .page_tokens = PAGE,
-				   .kv_bytes = 8 << 20,
-				   .max_sequences = 4,
-				   .max_waiting = 16,
-				   .step_tokens = 8,
-				   .max_prompt_bytes = 1 << 20,
-				   .device_memory = 0.9};
+	struct eng_config cfg = small_engine("cuda-emulated", one, 1);
+	cfg.page_tokens = PAGE;
+	cfg.kv_bytes = 8 << 20;
+	cfg.step_tokens = 8;
+	cfg.device_memory = 0.9;
+	return cfg;
 }
 
 static uint64_t page_bytes(const char *kv_type)

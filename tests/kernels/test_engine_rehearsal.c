@@ -7,6 +7,7 @@
 #include "tests/unit/engine/core/engine_run.h"
 
 #include "tests/kernels/only_cuda.h"
+#include "tests/support/small_engine.h"
 
 enum { LONG = 330 }; /* tokens: over a block of positions */
 
@@ -56,18 +57,11 @@ static void serve(struct run *r)
 static void case_of(const char *kv_type)
 {
 	static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
-	struct eng_config cfg = {.models = models,
-				 .n_models = 1,
-				 .backend = "cuda-emulated",
-				 .n_threads = 1,
-				 .n_text_workers = 1,
-				 .page_tokens = 16,
-				 .kv_bytes = 32 << 20,
-				 .kv_type = kv_type,
-				 .max_sequences = 12,
-				 .max_waiting = 16,
-				 .step_tokens = 24,
-				 .max_prompt_bytes = 1 << 20};
+	struct eng_config cfg = small_engine("cuda-emulated", models, 1);
+	cfg.kv_bytes = 32 << 20;
+	cfg.kv_type = kv_type;
+	cfg.max_sequences = 12;
+	cfg.step_tokens = 24;
 	struct run r;
 	int before = kernels();
 	run_start(&r, &cfg);
