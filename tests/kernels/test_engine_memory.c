@@ -13,15 +13,10 @@
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "kernels/kv_type.h"
+#include "tests/emulation/emu_alive.h"
 #include "tests/kernels/only_cuda.h"
 #include "tests/support/small_engine.h"
 #include "tests/support/tiny_gguf.h"
-
-/* tests/emulation/emu_memory.h, which is no header for C. */
-struct emu_alive {
-	uint64_t bytes;
-	int devices, graphs;
-};
 
 static void set_memory(uint64_t bytes)
 {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "tests/emulation/emu_alive.h"
+
 enum { ALIGN = 256, JUNK_BYTES = 1 << 20 };
 
 uint8_t *arena;
@@ -29,12 +31,6 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_no_memor
 	struct held h;
 	fail_in = n;
 }
-
-/* As tests/emulation/emu_memory.h has it. */
-struct emu_alive {
-	uint64_t bytes;
-	int devices, graphs;
-};
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_alive(struct emu_alive *out)
 {
