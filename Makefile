@@ -376,7 +376,7 @@ $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(WATCHED_SO) $(STANDIN_
 $(B)/tests/kernels/test_standin: | $(if $(NVCC),$(B)/standin/toolkit.checked) $(STANDIN_SO) $(STANDIN_LIBRARY) $(FAULTS) $(addprefix $(B)/tests/kernels/,test_aside test_graphs)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
-tests: $(TEST_BIN) helpers $(EMU_SO) $(MUTANTS) $(STANDIN_SO) $(FAULTS)
+tests: $(TEST_BIN) helpers
 helpers: $(HELPER_BIN) $(KIT)
 
 clean:

@@ -256,7 +256,13 @@ begin_behind() {
 	"${how[@]}" "$0" behind >"$out/behind.log" 2>&1 </dev/null 8>&- &
 	behind_pid=$!
 	set +m
-	trap 'kill -- "-$behind_pid" 2>/dev/null' EXIT
+	trap 'behind_runs && kill -- "-$behind_pid" 2>/dev/null' EXIT
+}
+
+# Of the jobs, not of the processes: a whole run starts more processes than there are numbers, and once this one has ended
+# another may have its number.
+behind_runs() {
+	[[ " $(jobs -pr | tr '\n' ' ')" == *" $behind_pid "* ]]
 }
 
 # The tests wait for what is behind: it stands back no longer. Called again and again, for what was being started.
@@ -461,11 +467,10 @@ everything() {
 	want "$jobs" shipped shipped "${shipped_src[@]}"
 	want "$((2 * jobs))" sanitized san "${sanitized_src[@]}"
 	run_queue
-	while kill -0 "$behind_pid" 2>/dev/null; do
+	while behind_runs; do
 		hurry_behind
 		sleep 1
 	done
-	wait "$behind_pid"
 	run_again
 	count_build shipped
 	count_build sanitized

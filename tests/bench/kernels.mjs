@@ -133,8 +133,11 @@ function walk(code) {
 function launches() {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-kernels-')), path = join(folder, 'launches');
   const env = { ...process.env, SLUICE_EMULATION_LAUNCHES: path, SLUICE_TEST_BACKEND: 'cuda-emulated' };
-  for (const test of ['ops', 'encoder_ops', 'attention', 'cuda_products', 'cuda_attention', 'sample'])
-    spawnSync(join(build, `tests/kernels/test_${test}`), [], { env });
+  for (const test of ['ops', 'encoder_ops', 'attention', 'cuda_products', 'cuda_attention', 'sample']) {
+    const { status, error } = spawnSync(join(build, `tests/kernels/test_${test}`), [], { env });
+    // What it had not launched by then would look as if nothing did.
+    if (status !== 0) throw new Error(`kernels.mjs: test_${test} in the emulation: ${error?.message ?? `exit status ${status}`}`);
+  }
   const symbols = spawnSync('nm', [join(build, 'libsluice-cuda-emulated.so')], { encoding: 'utf8', maxBuffer: 1 << 26 }).stdout;
   const names = new Map(symbols.split('\n').map((l) => l.split(' ')).filter((f) => f.length === 3)
     .map(([at, , name]) => [parseInt(at, 16), name.replace(/^_ZL/, '_Z')]));

@@ -109,10 +109,10 @@ void emu_memory_free(void *at)
 		*p->at = p->next;
 	if (p->next != NULL)
 		p->next->at = p->at;
-	if (!p->watched)
-		free(p);
-	else
+	if (p->watched)
 		emu_watch_free(p, p->bytes + KN_ALIGN);
+	else
+		free(p);
 }
 
 bool emu_memory_tell(uint64_t *free_bytes, uint64_t *total)

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tests/emulation/emu_alive.h"
+
 /* KN_ALIGN-aligned, zeroed; NULL: it has no more. */
 void *emu_memory_alloc(size_t bytes);
 /* The same, full of NaNs instead, and in that list while it lives. */
@@ -27,10 +29,6 @@ void emu_count_graph(int n);
 extern "C" void sluice_emulation_memory(uint64_t bytes);
 /* The n-th allocation from now on finds no memory; 0: none. */
 extern "C" void sluice_emulation_no_memory(int n);
-struct emu_alive {
-	uint64_t bytes;
-	int devices, graphs;
-};
 extern "C" void sluice_emulation_alive(struct emu_alive *out);
 
 #endif

@@ -71,18 +71,15 @@ void *emu_watch_alloc(size_t bytes)
 	return p;
 }
 
-bool emu_watch_free(void *p, size_t bytes)
+void emu_watch_free(void *p, size_t bytes)
 {
 	size_t at = (size_t)((uint8_t *)p - area), n = pages(bytes);
-	if (!watching || at >= AREA)
-		return false;
 	madvise(p, n, MADV_DONTNEED);
 	madvise(written + at, n * sizeof *written, MADV_DONTNEED);
 	madvise(read_by + at, n * sizeof *read_by, MADV_DONTNEED);
 	pthread_mutex_lock(&lock);
 	n_alive--;
 	pthread_mutex_unlock(&lock);
-	return true;
 }
 
 void emu_watch_begin(uint32_t n)
@@ -211,7 +208,7 @@ ATOMICS(64, uint64_t)
 #else
 
 void *emu_watch_alloc(size_t) { return NULL; }
-bool emu_watch_free(void *, size_t) { return false; }
+void emu_watch_free(void *, size_t) {}
 void emu_watch_begin(uint32_t) {}
 void emu_watch_block(uint32_t) {}
 const char *emu_watch_end(void) { return NULL; }

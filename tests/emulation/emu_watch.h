@@ -18,8 +18,7 @@
 
 /* Memory that is watched, page-aligned, zero. NULL: nothing is watched, or there is no more. Any thread. */
 void *emu_watch_alloc(size_t bytes);
-/* False: p is not from there. */
-bool emu_watch_free(void *p, size_t bytes);
+void emu_watch_free(void *p, size_t bytes);
 
 /* A launch of n blocks begins on this thread; the block that runs from now on; the launch ends. NULL, or what its
  * blocks did to each other (static). */

@@ -15,10 +15,10 @@
 #ifndef TESTS_KERNELS_FRAGMENTS_H
 #define TESTS_KERNELS_FRAGMENTS_H
 
-#include <dlfcn.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
+
+#include "tests/support/backends.h"
 
 enum { LANES = 32 };
 
@@ -42,14 +42,6 @@ static inline uint16_t whole_bits(int v, int bf16)
 	int fraction = left - (1 << exponent);
 	return (uint16_t)(bf16 ? sign | (127 + exponent) << 7 | fraction << 7 >> exponent
 			       : sign | (15 + exponent) << 10 | fraction << 10 >> exponent);
-}
-
-static inline void *function_of(const char *path, const char *name)
-{
-	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = so != NULL ? dlsym(so, name) : NULL;
-	if (so != NULL)
-		dlclose(so); /* it stays open as a plugin, or its code is not unloaded before this process ends */
-	return symbol;
 }
 
 static inline const char *check_products(const char *(*mma)(int, uint32_t (*)[4], uint32_t (*)[2], float (*)[4]),
@@ -110,12 +102,13 @@ static inline const char *check_matrices(const char *(*ldmatrix)(int, const uint
 	return wrong;
 }
 
-/* NULL, or the first thing that is wrong with the object at path, which stays open. */
+/* NULL, or the first thing that is wrong with the object at path, which is open. */
 static inline const char *check_fragments(const char *path)
 {
 	const char *(*mma)(int, uint32_t(*)[4], uint32_t(*)[2], float(*)[4]);
 	const char *(*ldmatrix)(int, const uint16_t *, uint32_t(*)[4]);
-	void *functions[] = {function_of(path, "sluice_emulation_mma"), function_of(path, "sluice_emulation_ldmatrix")};
+	void *functions[] = {backend_function(path, "sluice_emulation_mma"),
+			     backend_function(path, "sluice_emulation_ldmatrix")};
 	const char *wrong = NULL;
 	if (functions[0] == NULL || functions[1] == NULL)
 		return "the emulation has no probes";

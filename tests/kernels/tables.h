@@ -47,6 +47,16 @@ static inline const struct kn_ops *open_cuda(void)
 	return o;
 }
 
+/* A function for tests that those kernels' shared object has. */
+static inline void *cuda_function(const char *name)
+{
+	(void)open_cuda(); /* which keeps it open */
+	void *symbol = backend_function(cuda_path(), name);
+	if (symbol == NULL)
+		fail_msg("%s has no %s", cuda_path(), name);
+	return symbol;
+}
+
 /* NULL-terminated, the reference first; on a device, or its stand-in, only those two. */
 static inline const struct kn_ops *const *all_tables(void)
 {

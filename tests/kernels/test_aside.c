@@ -34,11 +34,8 @@ static void copies(int early)
 static uint64_t waits(void)
 {
 	uint64_t (*count)(void);
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL),
-	     *symbol = so != NULL ? dlsym(so, "sluice_emulation_waits_for_copies") : NULL;
-	assert_non_null(symbol);
+	void *symbol = cuda_function("sluice_emulation_waits_for_copies");
 	memcpy(&count, &symbol, sizeof count);
-	dlclose(so);
 	return count();
 }
 

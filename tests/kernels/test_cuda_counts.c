@@ -9,27 +9,16 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
-
 #include "kernels/kv_type.h"
 #include "tests/emulation/emu_count.h"
 #include "tests/kernels/products.h"
 
 enum { CHUNK = 256, SLAB = 32, PIECE = 512, OUTS = 16, TILE = 8, MOST_ROWS = 136, BLOCK_OUTS = 128 };
 
-static void *symbol_of(const char *name)
-{
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL); /* the one that is open */
-	assert_non_null(so);
-	void *symbol = dlsym(so, name);
-	dlclose(so);
-	return symbol;
-}
-
 /* Begins or ends counting; skips the test where nothing is counted. */
 static void count(bool on)
 {
-	void *symbol = symbol_of("sluice_emulation_count");
+	void *symbol = backend_function(cuda_path(), "sluice_emulation_count");
 	int (*set)(int);
 	memcpy(&set, &symbol, sizeof set);
 	if (symbol == NULL || !set(on))
@@ -38,10 +27,9 @@ static void count(bool on)
 
 static struct emu_counts counted(const char *kernel)
 {
-	void *symbol = symbol_of("sluice_emulation_counted");
+	void *symbol = cuda_function("sluice_emulation_counted");
 	void (*get)(const char *, struct emu_counts *);
 	struct emu_counts c;
-	assert_non_null(symbol);
 	memcpy(&get, &symbol, sizeof get);
 	get(kernel, &c);
 	assert_int_equal(c.unmatched, 0);

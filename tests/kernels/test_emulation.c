@@ -48,7 +48,7 @@ static void test_blocks_are_watched(void **arg)
 	const char *(*blocks)(const char *name);
 	(void)arg;
 	(void)open_watched();
-	void *symbol = function_of(beside(WATCHED), "sluice_emulation_blocks");
+	void *symbol = backend_function(beside(WATCHED), "sluice_emulation_blocks");
 	assert_non_null(symbol);
 	memcpy(&blocks, &symbol, sizeof blocks);
 	for (int i = 0; i < N(cases); i++)

@@ -11,6 +11,7 @@
 
 #include "base/fault.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/support/small_engine.h"
 
 enum { N_REQUESTS = 5, MADE = 6 };
 
@@ -21,18 +22,12 @@ static const char *const said[N_REQUESTS] = {"The capital of France is", "One tw
 
 static struct eng_config config(bool ahead)
 {
-	return (struct eng_config){.models = models,
-				   .n_models = 1,
-				   .backend = "cuda-emulated",
-				   .n_threads = 1,
-				   .n_text_workers = 1,
-				   .page_tokens = 4,
-				   .kv_bytes = 8 << 20,
-				   .max_sequences = 4,
-				   .max_waiting = 16,
-				   .step_tokens = 8,
-				   .max_prompt_bytes = 1 << 20,
-				   .no_launch_ahead = !ahead};
+	struct eng_config cfg = small_engine("cuda-emulated", models, 1);
+	cfg.page_tokens = 4;
+	cfg.kv_bytes = 8 << 20;
+	cfg.step_tokens = 8;
+	cfg.no_launch_ahead = !ahead;
+	return cfg;
 }
 
 static struct proto_submit request(int i)

@@ -8,34 +8,21 @@
  */
 #include "tests/unit/engine/core/engine_run.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include "base/fault.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "kernels/kv_type.h"
+#include "tests/emulation/emu_alive.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/support/small_engine.h"
 #include "tests/support/tiny_gguf.h"
-
-/* tests/emulation/emu_memory.h, which is no header for C. */
-struct emu_alive {
-	uint64_t bytes;
-	int devices, graphs;
-};
-
-static void *emulation(const char *function)
-{
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL), *symbol = so != NULL ? dlsym(so, function) : NULL;
-	assert_non_null(symbol);
-	dlclose(so); /* it stays, kn_plugin_open has it */
-	return symbol;
-}
 
 static void set_memory(uint64_t bytes)
 {
 	void (*set)(uint64_t);
-	void *symbol = emulation("sluice_emulation_memory");
+	void *symbol = cuda_function("sluice_emulation_memory");
 	memcpy(&set, &symbol, sizeof set);
 	set(bytes);
 }
@@ -43,7 +30,7 @@ static void set_memory(uint64_t bytes)
 static void fail_allocation(int nth)
 {
 	void (*set)(int);
-	void *symbol = emulation("sluice_emulation_no_memory");
+	void *symbol = cuda_function("sluice_emulation_no_memory");
 	memcpy(&set, &symbol, sizeof set);
 	set(nth);
 }
@@ -52,7 +39,7 @@ static struct emu_alive alive(void)
 {
 	struct emu_alive a;
 	void (*tell)(struct emu_alive *);
-	void *symbol = emulation("sluice_emulation_alive");
+	void *symbol = cuda_function("sluice_emulation_alive");
 	memcpy(&tell, &symbol, sizeof tell);
 	tell(&a);
 	return a;
@@ -75,18 +62,12 @@ static const struct eng_model_config with_bad[] = {{.name = "bad", .path = "etc/
 
 static struct eng_config config(void)
 {
-	return (struct eng_config){.models = one,
-				   .n_models = 1,
-				   .backend = "cuda-emulated",
-				   .n_threads = 1,
-				   .n_text_workers = 1,
-				   .page_tokens = PAGE,
-				   .kv_bytes = 8 << 20,
-				   .max_sequences = 4,
-				   .max_waiting = 16,
-				   .step_tokens = 8,
-				   .max_prompt_bytes = 1 << 20,
-				   .device_memory = 0.9};
+	struct eng_config cfg = small_engine("cuda-emulated", one, 1);
+	cfg.page_tokens = PAGE;
+	cfg.kv_bytes = 8 << 20;
+	cfg.step_tokens = 8;
+	cfg.device_memory = 0.9;
+	return cfg;
 }
 
 static uint64_t page_bytes(const char *kv_type)

@@ -9,20 +9,16 @@
 #include "base/fault.h"
 #include "engine/core/rehearsal.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/support/small_engine.h"
 
 enum { LONG = 330 }; /* tokens: over a block of positions */
 
 static int kernels(void)
 {
 	int (*count)(void);
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
-	assert_non_null(so);
-	void *symbol = dlsym(so, "sluice_emulation_kernels");
-	assert_non_null(symbol);
+	void *symbol = cuda_function("sluice_emulation_kernels");
 	memcpy(&count, &symbol, sizeof count);
-	int n = count();
-	dlclose(so);
-	return n;
+	return count();
 }
 
 static struct proto_submit request(const char *text, int kind)
@@ -63,18 +59,11 @@ static void serve(struct run *r)
 static void case_of(const char *kv_type)
 {
 	static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
-	struct eng_config cfg = {.models = models,
-				 .n_models = 1,
-				 .backend = "cuda-emulated",
-				 .n_threads = 1,
-				 .n_text_workers = 1,
-				 .page_tokens = 16,
-				 .kv_bytes = 32 << 20,
-				 .kv_type = kv_type,
-				 .max_sequences = 12,
-				 .max_waiting = 16,
-				 .step_tokens = 24,
-				 .max_prompt_bytes = 1 << 20};
+	struct eng_config cfg = small_engine("cuda-emulated", models, 1);
+	cfg.kv_bytes = 32 << 20;
+	cfg.kv_type = kv_type;
+	cfg.max_sequences = 12;
+	cfg.step_tokens = 24;
 	struct run r;
 	int before = kernels();
 	run_start(&r, &cfg);

@@ -19,21 +19,10 @@ enum { OUT = 35, IN = 520, WIDEST = 768, MOST = 70, NOBODY = -1 };
 
 static char kept[PATH_MAX + 64];
 
-static void *symbol_of(const char *name)
-{
-	assert_non_null(open_cuda()); /* which keeps it open */
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL), *symbol;
-	assert_non_null(so);
-	symbol = dlsym(so, name);
-	assert_non_null(symbol);
-	dlclose(so);
-	return symbol;
-}
-
 static void library(int n_ways, int quick)
 {
 	void (*tell)(int, int);
-	void *symbol = symbol_of("sluice_emulation_library");
+	void *symbol = cuda_function("sluice_emulation_library");
 	memcpy(&tell, &symbol, sizeof tell);
 	tell(n_ways, quick);
 	assert_true(call_backend(cuda_path(), "sluice_emulation_library_fp8", 0));
@@ -42,7 +31,7 @@ static void library(int n_ways, int quick)
 static int products(void)
 {
 	int (*count)(void);
-	void *symbol = symbol_of("sluice_emulation_library_products");
+	void *symbol = cuda_function("sluice_emulation_library_products");
 	memcpy(&count, &symbol, sizeof count);
 	return count();
 }

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -25,14 +24,11 @@ enum { FORWARD, BACKWARD, SHUFFLED, N_ORDERS };
 
 static void set_order(const char *path, int order)
 {
-	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the one that is open */
-	assert_non_null(so);
 	void (*set)(int, uint32_t);
-	void *symbol = dlsym(so, "sluice_emulation_order");
+	void *symbol = backend_function(path, "sluice_emulation_order");
 	assert_non_null(symbol);
 	memcpy(&set, &symbol, sizeof set);
 	set(order, 12345);
-	dlclose(so);
 }
 
 /* The first thing that some order shows. */

@@ -136,11 +136,8 @@ static void test_ranges(void **arg)
 	void *x;
 	assert_int_equal(o->open(&cfg, &b, &err), 0);
 	assert_int_equal(o->mem_alloc(b, 8 * sizeof(float), &x), 0);
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
-	assert_non_null(so);
 	const char *(*ranges)(void);
-	void *symbol = dlsym(so, "sluice_emulation_ranges");
-	assert_non_null(symbol);
+	void *symbol = cuda_function("sluice_emulation_ranges");
 	memcpy(&ranges, &symbol, sizeof ranges);
 	ranges();
 	assert_int_equal(o->step_begin(b, &s), 0);
@@ -150,7 +147,6 @@ static void test_ranges(void **arg)
 	assert_int_equal(o->step_begin(b, &s), 0);
 	assert_int_equal(o->step_end(b), 0);
 	assert_string_equal(ranges(), "decode;sampling;step;;prefill;step;;");
-	dlclose(so);
 	o->mem_free(b, x);
 	o->close(b);
 }

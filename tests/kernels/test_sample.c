@@ -11,7 +11,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -302,14 +301,10 @@ static void set_order(int order)
 {
 	if (on_device())
 		return;
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
 	void (*set)(int, uint32_t);
-	assert_non_null(so);
-	void *symbol = dlsym(so, "sluice_emulation_order");
-	assert_non_null(symbol);
+	void *symbol = cuda_function("sluice_emulation_order");
 	memcpy(&set, &symbol, sizeof set);
 	set(order, 99);
-	dlclose(so);
 }
 
 /* Flat rows, rows of ties, many kept: exactly the sampler's tokens, in every order of the threads. */

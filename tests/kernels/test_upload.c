@@ -28,21 +28,11 @@ static struct kn_backend *open_backend(void)
 	return b;
 }
 
-static void *symbol_of(const char *name)
-{
-	void *so = dlopen(cuda_path(), RTLD_NOW | RTLD_LOCAL);
-	assert_non_null(so);
-	void *symbol = dlsym(so, name);
-	assert_non_null(symbol);
-	dlclose(so); /* it stays, kn_plugin_open has it */
-	return symbol;
-}
-
 /* What was given to the emulation since the last call. */
 static const char *order(void)
 {
 	const char *(*uploads)(void);
-	void *symbol = symbol_of("sluice_emulation_uploads");
+	void *symbol = cuda_function("sluice_emulation_uploads");
 	memcpy(&uploads, &symbol, sizeof uploads);
 	return uploads();
 }
@@ -50,7 +40,7 @@ static const char *order(void)
 static void forget_calls(void)
 {
 	void (*forget)(void);
-	void *symbol = symbol_of("sluice_standin_log_clear");
+	void *symbol = cuda_function("sluice_standin_log_clear");
 	memcpy(&forget, &symbol, sizeof forget);
 	forget();
 }
@@ -61,7 +51,7 @@ static void expect_pending(void)
 {
 	enum { MOST = 400 };
 	size_t (*log)(size_t, struct standin_event *, size_t);
-	void *symbol = symbol_of("sluice_standin_log");
+	void *symbol = cuda_function("sluice_standin_log");
 	memcpy(&log, &symbol, sizeof log);
 	struct standin_event *e = calloc(MOST, sizeof *e);
 	assert_non_null(e);

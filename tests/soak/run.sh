@@ -3,7 +3,8 @@
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
 # for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation
-# (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (STANDIN_SEEDS, STANDIN_SLOW_SEEDS), eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
+# (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (STANDIN_SEEDS, STANDIN_SLOW_SEEDS),
+# eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
 # and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "tests/emulation/emu_alive.h"
+
 enum { ALIGN = 256, JUNK_BYTES = 1 << 20 };
 
 uint8_t *arena;
@@ -29,12 +31,6 @@ extern "C" __attribute__((visibility("default"))) void sluice_emulation_no_memor
 	struct held h;
 	fail_in = n;
 }
-
-/* As tests/emulation/emu_memory.h has it. */
-struct emu_alive {
-	uint64_t bytes;
-	int devices, graphs;
-};
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_alive(struct emu_alive *out)
 {
@@ -190,17 +186,6 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 	return cudaSuccess;
 }
 
-cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) { return cudaMallocHost(out, bytes); }
-
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
-{
-	struct held h;
-	if (!in_arena(host) || piece_of(host, 1) == NULL)
-		return standin_refuse(cudaErrorInvalidValue, "cudaHostGetDevicePointer of %s", memory_name(host));
-	*device = host;
-	return standin_broken;
-}
-
 struct uses {
 	const struct piece *piece;
 	bool reads, writes; /* an operation that has not run may do that */
@@ -271,18 +256,5 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
 	struct held h;
 	*all = total();
 	*free_bytes = total() > used ? total() - used : 0;
-	return standin_error(standin_broken);
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *p)
-{
-	struct held h;
-	const struct piece *i = in_arena(p) ? piece_of(p, 1) : NULL;
-	*out = {};
-	if (i != NULL) {
-		out->type = i->kind == MEMORY_DEVICE ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
-		out->devicePointer = const_cast<void *>(p);
-		out->hostPointer = i->kind == MEMORY_PINNED ? const_cast<void *>(p) : NULL;
-	}
 	return standin_error(standin_broken);
 }

@@ -123,28 +123,6 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s)
 	return give(s, o, __func__);
 }
 
-/* Of the default stream, for which the streams here, none of which blocks, do not wait. */
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind)
-{
-	struct held h;
-	cudaError_t e = capture_forbids(__func__);
-	if (e != cudaSuccess || (e = standin_broken) != cudaSuccess)
-		return standin_error(e);
-	if (!there(to, bytes) || !there(from, bytes))
-		return standin_refuse(cudaErrorInvalidValue, "%s of %zu bytes from %s to %s, which has fewer or none",
-				      __func__, bytes, memory_name(from), memory_name(to));
-	struct op o = {};
-	o.kind = OP_COPY;
-	o.to = (uint8_t *)to;
-	o.from = (const uint8_t *)from;
-	o.bytes = bytes;
-	o.slot = -1;
-	o.clock = standin_host;
-	count(&o, direction(&o));
-	copy_run(&o);
-	return cudaSuccess;
-}
-
 void copy_run(const struct op *o)
 {
 	if (o->bytes == 0)

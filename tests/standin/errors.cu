@@ -10,9 +10,6 @@
 
 cudaError_t standin_broken;
 static thread_local cudaError_t last_error;
-static bool collecting;
-static uint64_t n_collected;
-static char last_finding[512];
 static char fail_call[64];
 static int fail_in;
 static cudaError_t fail_with;
@@ -24,20 +21,6 @@ extern "C" __attribute__((visibility("default"))) void sluice_standin_device(con
 	device.driver = d->driver != 0 ? d->driver : device.driver;
 	device.devices = d->devices != 0 ? d->devices : device.devices;
 	device.coherent = d->coherent != 0 ? d->coherent : device.coherent;
-}
-
-extern "C" __attribute__((visibility("default"))) uint64_t sluice_standin_collect(bool on, const char **last)
-{
-	struct held h;
-	static char given[sizeof last_finding];
-	uint64_t n = n_collected;
-	collecting = on;
-	n_collected = 0;
-	memcpy(given, last_finding, sizeof given);
-	last_finding[0] = '\0';
-	if (last != NULL)
-		*last = given;
-	return n;
 }
 
 extern "C" __attribute__((visibility("default"))) void sluice_standin_fail(const char *call, int n, int error)
@@ -58,12 +41,9 @@ bool standin_struck(const char *call, cudaError_t *e)
 
 static void tell(const char *fmt, va_list ap)
 {
-	vsnprintf(last_finding, sizeof last_finding, fmt, ap);
-	standin_counts.findings++;
-	n_collected++;
-	if (collecting)
-		return;
-	fprintf(stderr, "stand-in for CUDA: %s\n", last_finding);
+	fputs("stand-in for CUDA: ", stderr);
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
 	abort();
 }
 
@@ -109,36 +89,31 @@ void standin_heal(void)
 		standin_broken = cudaSuccess;
 }
 
-cudaError_t cudaPeekAtLastError(void) { return standin_broken != cudaSuccess ? standin_broken : last_error; }
-
 cudaError_t cudaGetLastError(void)
 {
-	cudaError_t e = cudaPeekAtLastError();
+	cudaError_t e = standin_broken != cudaSuccess ? standin_broken : last_error;
 	last_error = cudaSuccess;
 	return e;
 }
 
 static const struct {
 	cudaError_t e;
-	const char *name, *text;
+	const char *text;
 } texts[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
-     "CUDA driver version is insufficient for CUDA runtime version"},
-    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
-    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
-    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
-     "operation not permitted when stream is capturing"},
-    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
-     "operation failed due to a previous error during capture"},
+    {cudaSuccess, "no error"},
+    {cudaErrorInvalidValue, "invalid argument"},
+    {cudaErrorMemoryAllocation, "out of memory"},
+    {cudaErrorInvalidConfiguration, "invalid configuration argument"},
+    {cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "invalid resource handle"},
+    {cudaErrorNotReady, "device not ready"},
+    {cudaErrorIllegalAddress, "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "too many resources requested for launch"},
+    {cudaErrorLaunchFailure, "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture"},
 };
 
 const char *cudaGetErrorString(cudaError_t error)
@@ -147,14 +122,6 @@ const char *cudaGetErrorString(cudaError_t error)
 		if (texts[i].e == error)
 			return texts[i].text;
 	return "unknown error";
-}
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-		if (texts[i].e == error)
-			return texts[i].name;
-	return "cudaErrorUnknown";
 }
 
 /* ---- the device ---- */
@@ -183,14 +150,6 @@ cudaError_t cudaSetDevice(int n)
 	if (standin_struck(__func__, &e))
 		return standin_error(e);
 	return n >= 0 && n < device.devices ? standin_broken : standin_error(cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned) { return standin_broken; }
-
-cudaError_t cudaGetDevice(int *n)
-{
-	*n = 0;
-	return standin_broken;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)

@@ -44,8 +44,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 	return cudaSuccess;
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(out, cudaEventDefault); }
-
 static void forget_event(const struct op *o, void *event)
 {
 	if (o->event == event)

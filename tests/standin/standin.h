@@ -4,16 +4,15 @@
  * runs without a device. It is the backend libsluice-cuda-standin.so; kernels run in the emulation (tests/emulation).
  *
  * Terms:
- *  - An operation (struct op) is what a stream runs: a kernel, a copy, a fill, a product of the vendor's library, or
- * the
+ *  - An operation (struct op) is what a stream runs: a kernel, a copy, a fill, a product of the vendor's library, the
  *    record of an event or the wait for one. Its position is its number in its stream.
  *  - A clock is one position a stream: what has been ordered before something. An operation's clock joins its stream's
  *    last operation, the events that its stream waited for, and what the host knew to be done. The order is a property
  *    of the calls, not of the run: two operations in conflict without an order are a finding whichever ran first.
  *  - A finding is what a device would answer with wrong results, or a call that a device refuses: it is printed, and
- *    the process aborts, unless a test collects findings (standin_api.h).
+ *    the process aborts.
  *
- * Policies (SLUICE_STANDIN=late, early, random:SEED, or sluice_standin_policy): when operations run.
+ * Policies (SLUICE_STANDIN=late, early, random:SEED): when operations run.
  *  - late: when something waits for them, so that memory which is changed or freed too early corrupts a result;
  *  - early: at once;
  *  - random: at any call, of random streams, in any order that events permit.
@@ -77,7 +76,7 @@ struct capture;
 
 struct CUstream_st {
 	const struct standin_calls *calls; /* first: the library's stand-in finds it there (standin_api.h) */
-	int slot, priority;
+	int slot;
 	uint32_t pos; /* of its last operation */
 	struct clock clock;
 	struct op *first, **last;
@@ -105,7 +104,6 @@ struct held {
 
 extern struct standin_counts standin_counts;
 extern struct clock standin_host; /* what the host knows to be done */
-extern enum standin_policy standin_policy_now;
 extern uint64_t standin_now_ns;
 
 bool op_before(int slot, uint32_t pos, const struct clock *c);
@@ -116,7 +114,6 @@ struct op *op_new(enum op_kind kind);
 void op_free(struct op *o);
 /* Runs all operations of all streams, which the host knows to be done then. */
 void streams_run_all(void);
-void streams_known(const struct clock *c);
 bool stream_is(const struct CUstream_st *s);
 /* Calls f for each operation that has not run. */
 void streams_each_pending(void (*f)(const struct op *o, void *ctx), void *ctx);
@@ -142,7 +139,7 @@ uint32_t standin_random(uint32_t below);
 /* ---- errors.cu ---- */
 /* The error that stays until no handle is left; cudaSuccess: none. */
 extern cudaError_t standin_broken;
-/* Reports a finding. */
+/* Reports a finding, which ends the process. */
 void standin_finding(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A call that a device refuses: a finding, unless the device is broken. Returns the error. */
 cudaError_t standin_refuse(cudaError_t e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -15,10 +15,6 @@
 extern "C" {
 #endif
 
-enum standin_policy { STANDIN_LATE, STANDIN_EARLY, STANDIN_RANDOM };
-/* From now on; seed: of STANDIN_RANDOM. */
-void sluice_standin_policy(int policy, uint32_t seed);
-
 /* Calls so far. Bytes are those of copies given, whether they have run or not. */
 struct standin_counts {
 	uint64_t launches;                                    /* cudaLaunchKernel outside captures */
@@ -30,11 +26,10 @@ struct standin_counts {
 	uint64_t pageable_in, pageable_out;                   /* of these copies, those from and to pageable memory */
 	uint64_t bytes_in, bytes_out;
 	uint64_t allocations, frees, host_allocations, host_frees;
-	uint64_t waits;   /* cudaStreamSynchronize, cudaEventSynchronize, cudaDeviceSynchronize */
-	uint64_t queries; /* cudaEventQuery, cudaStreamQuery */
+	uint64_t waits;   /* cudaStreamSynchronize, cudaEventSynchronize */
+	uint64_t queries; /* cudaEventQuery */
 	uint64_t records, stream_waits;
 	uint64_t products, products_e4m3; /* of the vendor's library; of them, of eight bits */
-	uint64_t findings;
 };
 void sluice_standin_counts(struct standin_counts *out);
 
@@ -68,10 +63,6 @@ struct standin_event {
  * it copied. Of more than 65,536 the oldest are lost. */
 size_t sluice_standin_log(size_t skip, struct standin_event *out, size_t max);
 void sluice_standin_log_clear(void);
-
-/* From now on findings are counted and kept instead of aborting; the last one, "" if none, is borrowed until the next.
- * Returns how many there were since the last call. */
-uint64_t sluice_standin_collect(bool on, const char **last);
 
 /* The n-th call of that name from now on returns that error, without effect; n 0: none. One name at a time. */
 void sluice_standin_fail(const char *call, int n, int error);

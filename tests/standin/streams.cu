@@ -10,7 +10,7 @@
 
 struct standin_counts standin_counts;
 struct clock standin_host;
-enum standin_policy standin_policy_now;
+static enum standin_policy { STANDIN_LATE, STANDIN_EARLY, STANDIN_RANDOM } policy_now;
 uint64_t standin_now_ns;
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -30,10 +30,9 @@ uint32_t standin_random(uint32_t below)
 	return (uint32_t)(random_state >> 33) % below;
 }
 
-extern "C" __attribute__((visibility("default"))) void sluice_standin_policy(int policy, uint32_t seed)
+static void set_policy(enum standin_policy policy, uint32_t seed)
 {
-	struct held h;
-	standin_policy_now = (enum standin_policy)policy;
+	policy_now = policy;
 	random_state = seed * 2654435761u + 1;
 	sluice_emulation_order(policy == STANDIN_RANDOM ? (int)(seed % 2) : EMU_FORWARD, seed);
 }
@@ -44,16 +43,16 @@ __attribute__((constructor)) static void policy_of_environment(void)
 	if (s == NULL)
 		return;
 	if (strncmp(s, "random:", 7) == 0)
-		sluice_standin_policy(STANDIN_RANDOM, (uint32_t)strtoul(s + 7, NULL, 10));
+		set_policy(STANDIN_RANDOM, (uint32_t)strtoul(s + 7, NULL, 10));
 	else
-		sluice_standin_policy(strcmp(s, "early") == 0 ? STANDIN_EARLY : STANDIN_LATE, 0);
+		set_policy(strcmp(s, "early") == 0 ? STANDIN_EARLY : STANDIN_LATE, 0);
 }
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_eager(bool at_once)
 {
 	struct held h;
-	if (standin_policy_now != STANDIN_RANDOM)
-		standin_policy_now = at_once ? STANDIN_EARLY : STANDIN_LATE;
+	if (policy_now != STANDIN_RANDOM)
+		policy_now = at_once ? STANDIN_EARLY : STANDIN_LATE;
 }
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_early_copies(int early)
@@ -125,8 +124,6 @@ void clock_join(struct clock *to, const struct clock *from)
 	for (int i = 0; i < MAX_STREAMS; i++)
 		to->at[i] = from->at[i] > to->at[i] ? from->at[i] : to->at[i];
 }
-
-void streams_known(const struct clock *c) { clock_join(&standin_host, c); }
 
 /* ---- operations ---- */
 
@@ -227,7 +224,7 @@ struct CUstream_st *stream_of(int slot)
 void streams_run_to(int slot, uint32_t pos)
 {
 	while (done_at[slot] < pos) {
-		struct CUstream_st *s = standin_policy_now == STANDIN_RANDOM ? any_ready() : stream_of(slot);
+		struct CUstream_st *s = policy_now == STANDIN_RANDOM ? any_ready() : stream_of(slot);
 		if (s == NULL || s->first == NULL)
 			abort();
 		if (!ready(s))
@@ -239,7 +236,7 @@ void streams_run_to(int slot, uint32_t pos)
 /* What a device may have done meanwhile. */
 void streams_stir(void)
 {
-	if (standin_policy_now != STANDIN_RANDOM)
+	if (policy_now != STANDIN_RANDOM)
 		return;
 	for (uint32_t n = standin_random(3) == 0 ? standin_random(12) : standin_random(2); n > 0; n--) {
 		struct CUstream_st *s = any_ready();
@@ -319,7 +316,7 @@ cudaError_t op_give(struct CUstream_st *s, struct op *o)
 		return capture_add(s, o);
 	s->has_kernels |= o->kind == OP_KERNEL;
 	give(s, o);
-	if (standin_policy_now == STANDIN_EARLY || (early_copies && !s->has_kernels))
+	if (policy_now == STANDIN_EARLY || (early_copies && !s->has_kernels))
 		run_stream(s);
 	streams_stir();
 	return standin_error(standin_broken);
@@ -347,7 +344,7 @@ static void library_finding(const char *text)
 
 static const struct standin_calls calls = {product_give, library_finding, standin_capability};
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int priority)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int)
 {
 	struct held h;
 	cudaError_t e;
@@ -364,17 +361,11 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int priori
 	s->pos = last_pos[s->slot];
 	s->clock = standin_host;
 	s->clock.at[s->slot] = s->pos;
-	s->priority = priority;
 	s->last = &s->first;
 	s->next = all;
 	all = s;
 	*out = s;
 	return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
-	return cudaStreamCreateWithPriority(out, flags, 0);
 }
 
 /* Its work ends first: a device lets the call return at once. */
@@ -410,35 +401,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 				      "cudaStreamSynchronize of a stream in capture");
 	}
 	run_stream(s);
-	clock_join(&standin_host, &s->clock);
-	return standin_error(standin_broken);
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
-	struct held h;
-	cudaError_t e = capture_forbids(__func__);
-	standin_counts.waits++;
-	standin_log(STANDIN_WAIT, NULL, NULL);
-	if (e != cudaSuccess)
-		return standin_error(e);
-	streams_run_all();
-	return standin_error(standin_broken);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t s)
-{
-	struct held h;
-	STREAM(s);
-	cudaError_t e = capture_forbids(__func__);
-	standin_counts.queries++;
-	if (e != cudaSuccess || standin_broken != cudaSuccess)
-		return standin_error(e != cudaSuccess ? e : standin_broken);
-	streams_stir();
-	if (!op_done(s->slot, s->pos)) {
-		run_stream(s); /* the next query finds it done */
-		return standin_error(cudaErrorNotReady);
-	}
 	clock_join(&standin_host, &s->clock);
 	return standin_error(standin_broken);
 }

@@ -44,6 +44,16 @@ static inline bool device_is_late(void)
 	return on_standin() ? policy == NULL || strcmp(policy, "late") == 0 : !on_device();
 }
 
+/* A function for tests of the shared object at path, which something else keeps open while it is called; NULL: it has
+ * none. */
+static inline void *backend_function(const char *path, const char *name)
+{
+	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = so != NULL ? dlsym(so, name) : NULL;
+	if (so != NULL)
+		dlclose(so);
+	return symbol;
+}
+
 /* Calls a test function of the shared object at path; false: it has none. */
 static inline bool call_backend(const char *path, const char *function, int value)
 {

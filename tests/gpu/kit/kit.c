@@ -5,8 +5,8 @@
  *
  * FOLDER has what was built (the program's own by default). cuda is the backend; --dry tries the kit on the emulation,
  * with shapes so small that the figures mean nothing and a few of the tests. --tests: no measurements. --only: these
- * parts. Exit status 0:
- * nothing failed; 1: something did; 77: there is no device. --figures: the table of figures that were measured before.
+ * parts. --figures: the table of figures that were measured before. Exit status 0: nothing failed; 1: something did;
+ * 77: there is no device.
  */
 #include "tests/gpu/kit/kit.h"
 

@@ -3,8 +3,8 @@
  * The kit: one static program that runs every test and measurement of a device and ends in one table. It needs nothing
  * of the machine but a driver: no shell, no tools, no library.
  *
- * A part is one process with a limit of its own; the limits' sum is below ten minutes. What fails, or takes too long,
- * is a row of the table, and the next part runs.
+ * A part is one process with a limit of its own, and all together have less than ten minutes. What fails, or takes too
+ * long, is a row of the table, and the next part runs.
  */
 #ifndef TESTS_GPU_KIT_H
 #define TESTS_GPU_KIT_H

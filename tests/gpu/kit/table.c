@@ -11,8 +11,8 @@
 
 enum { MOST_ROWS = 160, CELL = 96 };
 
-/* By what a row is judged: the share of its ceiling; a's time over b's; seconds; bytes or operations a second; a count.
- */
+/* By what a row is judged: the share of its ceiling; a's time over b's; seconds; bytes or operations a second; a share
+ * of all that were counted. */
 enum kind { SHARE, TIMES, SECONDS, BYTE_RATE, OPERATION_RATE, OF_COUNT };
 
 /* demand, stretch: at least; below 0: at most; 0: none. */

@@ -23,7 +23,6 @@ enum cudaError {
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
 	cudaErrorInvalidConfiguration = 9,
-	cudaErrorInvalidMemcpyDirection = 21,
 	cudaErrorInsufficientDriver = 35,
 	cudaErrorInvalidDeviceFunction = 98,
 	cudaErrorNoDevice = 100,
@@ -45,10 +44,6 @@ enum cudaError {
 typedef enum cudaError cudaError_t;
 
 enum cudaMemcpyKind {
-	cudaMemcpyHostToHost = 0,
-	cudaMemcpyHostToDevice = 1,
-	cudaMemcpyDeviceToHost = 2,
-	cudaMemcpyDeviceToDevice = 3,
 	cudaMemcpyDefault = 4,
 };
 
@@ -58,44 +53,22 @@ enum cudaStreamCaptureMode {
 	cudaStreamCaptureModeRelaxed = 2,
 };
 
-enum cudaStreamCaptureStatus {
-	cudaStreamCaptureStatusNone = 0,
-	cudaStreamCaptureStatusActive = 1,
-	cudaStreamCaptureStatusInvalidated = 2,
-};
-
 enum cudaDeviceAttr {
 	cudaDevAttrMultiProcessorCount = 16,
-	cudaDevAttrIntegrated = 18,
 	cudaDevAttrComputeCapabilityMajor = 75,
 	cudaDevAttrComputeCapabilityMinor = 76,
 	cudaDevAttrPageableMemoryAccess = 88,
-	cudaDevAttrConcurrentManagedAccess = 89,
 	cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 	cudaDevAttrPageableMemoryAccessUsesHostPageTables = 100,
-};
-
-enum cudaMemoryType {
-	cudaMemoryTypeUnregistered = 0,
-	cudaMemoryTypeHost = 1,
-	cudaMemoryTypeDevice = 2,
-	cudaMemoryTypeManaged = 3,
 };
 
 enum cudaLaunchAttributeID {
 	cudaLaunchAttributeProgrammaticStreamSerialization = 6,
 };
 
-#define cudaEventDefault 0x00
 #define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
-#define cudaStreamDefault 0x00
 #define cudaStreamNonBlocking 0x01
-#define cudaHostAllocDefault 0x00
-#define cudaHostAllocPortable 0x01
-#define cudaHostAllocMapped 0x02
-#define cudaHostAllocWriteCombined 0x04
-#define cudaDeviceScheduleBlockingSync 0x04
 
 #ifndef STANDIN_TOOLKIT
 typedef struct CUstream_st *cudaStream_t;
@@ -109,12 +82,6 @@ struct cudaDeviceProp {
 	size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
 	int regsPerBlock, warpSize, maxThreadsPerBlock;
 	int major, minor, multiProcessorCount, l2CacheSize, integrated, pageableMemoryAccess;
-};
-
-struct cudaPointerAttributes {
-	enum cudaMemoryType type;
-	int device;
-	void *devicePointer, *hostPointer;
 };
 
 struct cudaFuncAttributes {
@@ -140,42 +107,30 @@ typedef struct cudaLaunchConfig {
 
 extern "C" {
 const char *cudaGetErrorString(cudaError_t error);
-const char *cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError(void);
-cudaError_t cudaPeekAtLastError(void);
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
-cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaSetDeviceFlags(unsigned flags);
 
 cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaMallocHost(void **p, size_t bytes);
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
-cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *p);
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s);
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
-cudaError_t cudaStreamQuery(cudaStream_t s);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 
-cudaError_t cudaEventCreate(cudaEvent_t *out);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
@@ -189,7 +144,6 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *f)
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out);
-cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *out);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags);
 cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);

@@ -15,6 +15,7 @@
 #include "engine/kv/kv_memory.h"
 #include "engine/step/kv_rebalance.h"
 #include "kernels/kv_type.h"
+#include "tests/support/small_engine.h"
 #include "tests/support/tiny_gguf.h"
 
 #define GB (1ull << 30)
@@ -316,17 +317,8 @@ static void an_engine_plans(void **state)
 	(void)state;
 	static struct run r;
 	const struct eng_model_config models[] = {{.name = "tiny", .path = path}, {.name = "twin", .path = path}};
-	struct eng_config cfg = {.models = models,
-				 .n_models = 2,
-				 .backend = "cpu-ref",
-				 .n_threads = 1,
-				 .n_text_workers = 1,
-				 .page_tokens = 16,
-				 .max_sequences = 4,
-				 .max_waiting = 16,
-				 .step_tokens = 32,
-				 .max_prompt_bytes = 1 << 20,
-				 .memory_root = root};
+	struct eng_config cfg = small_engine("cpu-ref", models, 2);
+	cfg.memory_root = root;
 	begin(16 * GB, 12 * GB);
 	run_start(&r, &cfg);
 	struct proto_submit req = run_plain("hens and", 4);
@@ -365,17 +357,11 @@ static void pressure_on_an_engine(void **state)
 	(void)state;
 	static struct run r;
 	const struct eng_model_config models[] = {{.name = "tiny", .path = path}, {.name = "twin", .path = path}};
-	struct eng_config cfg = {.models = models,
-				 .backend = "cpu-ref",
-				 .n_threads = 1,
-				 .n_text_workers = 1,
-				 .page_tokens = 16,
-				 .max_sequences = 256,
-				 .max_waiting = 16,
-				 .step_tokens = 64,
-				 .max_prompt_bytes = 1 << 20,
-				 .memory_watch_ms = 2,
-				 .memory_root = root};
+	struct eng_config cfg = small_engine("cpu-ref", models, 0);
+	cfg.max_sequences = 256;
+	cfg.step_tokens = 64;
+	cfg.memory_watch_ms = 2;
+	cfg.memory_root = root;
 	static char prompt[400];
 	for (size_t i = 0; i + 1 < sizeof prompt; i++)
 		prompt[i] = "hens and eggs "[i % 14];

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "tests/support/small_engine.h"
 #include "tests/support/tiny_gguf.h"
 #include "base/fault.h"
 #include "engine/echo/echo.h"
@@ -423,17 +424,9 @@ static void the_real_engine(void **state)
 	assert_true(tiny_gguf_write(model, 5));
 	struct eng_model_config models[] = {{.name = "gone", .path = "/nonexistent.gguf"},
 					    {.name = "tiny", .path = model, .role = 1}};
-	struct eng_config cfg = {.models = models,
-				 .n_models = 2,
-				 .backend = "auto",
-				 .n_threads = 1,
-				 .n_text_workers = 1,
-				 .page_tokens = 16,
-				 .kv_bytes = 4 << 20,
-				 .max_sequences = 4,
-				 .max_waiting = 8,
-				 .step_tokens = 32,
-				 .max_prompt_bytes = 1 << 20};
+	struct eng_config cfg = small_engine("auto", models, 2);
+	cfg.kv_bytes = 4 << 20;
+	cfg.max_waiting = 8;
 	struct sl_err err;
 	start_server(&r);
 	assert_int_equal(engine_create(&cfg, hub_post, server_hub(r.server), &r.engine, &err), 0);
