@@ -40,6 +40,8 @@ int hub_token_read(const struct sluice_config *cfg, const char *path, struct hub
 /* The handler of the signals that stop a process, except those that are ignored (nohup). Without SA_RESTART: what waits
  * then ends. */
 void hub_catch_signals(void (*handler)(int));
+/* fork(); no signal reaches the child while it still has the handlers of its parent, which would swallow it. */
+pid_t hub_fork(void);
 
 /* hub_complain(status, format, …): cmd_complain as "sluice". */
 #define hub_complain(...) cmd_complain("sluice", __VA_ARGS__)

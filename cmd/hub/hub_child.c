@@ -125,16 +125,14 @@ pid_t hub_child_start(const struct sluice_config *cfg, const struct hub_folder *
 {
 	int ends[2];
 	pid_t parent = getpid(), pid = -1;
-	if (pipe2(ends, O_CLOEXEC) == 0 && (pid = fork()) < 0) {
+	if (pipe2(ends, O_CLOEXEC) == 0 && (pid = hub_fork()) < 0) {
 		close(ends[0]);
 		close(ends[1]);
 	}
 	if (pid < 0)
 		return sl_errf(err, SL_EIO, "can't start a process: %s", strerror(errno));
-	if (pid == 0) {
-		hub_catch_signals(SIG_DFL);
+	if (pid == 0)
 		_exit(run(cfg, folder, order, ca, ends[1], parent));
-	}
 	close(ends[1]);
 	*notes = ends[0];
 	return pid;

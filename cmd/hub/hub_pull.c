@@ -76,6 +76,18 @@ void hub_catch_signals(void (*handler)(int))
 			sigaction(signals[i], &ours, NULL);
 }
 
+pid_t hub_fork(void)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	pid_t pid = fork();
+	if (pid == 0)
+		hub_catch_signals(SIG_DFL);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return pid;
+}
+
 /* One whole note; false: there are no more. */
 static bool read_note(int fd, struct hub_note *n)
 {

@@ -154,7 +154,7 @@ static int chat(const struct hub_served *s)
 	pid_t self = getpid();
 	void (*on_interrupt)(int) = signal(SIGINT, SIG_IGN);
 	begin_waiting(&before);
-	pid_t pid = fork();
+	pid_t pid = hub_fork();
 	if (pid == 0)
 		become_chat(s, self, &before);
 	int rc = pid > 0 ? await(pid, &before) : hub_complain(1, "can't start a process: %s", strerror(errno));

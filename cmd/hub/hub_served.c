@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cmd/config/model_path.h"
+#include "cmd/hub/hub.h"
 #include "cmd/hub/hub_folder.h"
 
 /* A port that is free now. Another process may take it before the server does: then the server says so. */
@@ -96,7 +97,7 @@ static pid_t start(const char *config, int *out)
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return -1;
-	pid_t self = getpid(), pid = fork();
+	pid_t self = getpid(), pid = hub_fork();
 	if (pid == 0) {
 		/* Ctrl-C is for the chat. */
 		setpgid(0, 0);

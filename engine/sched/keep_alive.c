@@ -6,6 +6,7 @@
 static uint64_t after(uint64_t from_ns, uint64_t ns) { return ns < UINT64_MAX - from_ns ? from_ns + ns : UINT64_MAX; }
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static uint64_t end_of(const struct keep_alive_of *t) { return t->used_ns == 0 ? 0 : after(t->used_ns, t->keep_ns); }
 
@@ -24,8 +25,8 @@ static struct keep_alive_of *entry_of(struct keep_alive *k, uint64_t tenant)
 		if (end_of(&k->of[i]) < end_of(first))
 			first = &k->of[i];
 	}
-	if (first->keep_ns >= k->configured_ns)
-		k->others_ns = later(k->others_ns, first->used_ns);
+	uint64_t most = after(first->used_ns, k->configured_ns);
+	k->others_end_ns = later(k->others_end_ns, earlier(end_of(first), most));
 	*first = (struct keep_alive_of){.tenant = tenant, .keep_ns = k->configured_ns};
 	return first;
 }
@@ -43,7 +44,7 @@ void keep_alive_clear(struct keep_alive *k) { keep_alive_init(k, k->configured_n
 
 uint64_t keep_alive_end(const struct keep_alive *k)
 {
-	uint64_t end = k->others_ns == 0 ? 0 : after(k->others_ns, k->configured_ns);
+	uint64_t end = k->others_end_ns;
 	for (size_t i = 0; i < KEEP_ALIVE_TENANTS; i++)
 		end = later(end, end_of(&k->of[i]));
 	return end;

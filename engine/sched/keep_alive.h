@@ -5,7 +5,8 @@
  * no tenant can end what another one uses. It decides only when an unused model goes by itself: whatever it says, a
  * model makes room for others (residency.h).
  *
- * Pure, no lock. The tenants that used the model most recently are known one by one, earlier ones together.
+ * Pure, no lock. The tenants whose times end last are known one by one; of all others only the latest end, at most the
+ * configured time after the use. What those asked for is forgotten: after their next use the configured time applies.
  */
 #ifndef ENGINE_KEEP_ALIVE_H
 #define ENGINE_KEEP_ALIVE_H
@@ -16,7 +17,7 @@ enum { KEEP_ALIVE_TENANTS = 16 };
 
 struct keep_alive {
 	uint64_t configured_ns; /* UINT64_MAX: it never goes by itself */
-	uint64_t others_ns;     /* the last use by tenants that are not in `of`; 0: none */
+	uint64_t others_end_ns; /* of tenants that are not in `of`; 0: none */
 	struct keep_alive_of {
 		uint64_t tenant, used_ns; /* used_ns 0: unused */
 		uint64_t keep_ns;         /* UINT64_MAX: for ever */

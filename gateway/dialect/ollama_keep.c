@@ -40,17 +40,18 @@ static const char *number_at(const char *at, double *out)
 /* False: it is no duration. */
 static bool parse(const char *at, double *ms)
 {
-	bool negative = *at == '-';
+	bool negative = *at == '-', first = true;
 	double sum = 0, number;
 	at += *at == '-' || *at == '+';
 	do {
 		if ((at = number_at(at, &number)) == NULL)
 			return false;
-		const struct unit *u = *at == '\0' && sum == 0 ? &(struct unit){"", 1e3} : unit_at(at);
+		const struct unit *u = *at == '\0' && first ? &(struct unit){"", 1e3} : unit_at(at);
 		if (u == NULL)
 			return false;
 		sum += number * u->ms;
 		at += strlen(u->name);
+		first = false;
 	} while (*at != '\0');
 	*ms = negative ? -sum : sum;
 	return true;

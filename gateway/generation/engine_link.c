@@ -494,9 +494,9 @@ void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
 
 void engine_link_keep(struct engine_link *l, const struct proto_keep *k)
 {
-	if (l->state != LINK_UP)
+	/* One without room is lost: the time of before applies. Like prompts, they leave room to credit. */
+	if (l->state != LINK_UP || !has_room(l, (struct proto_str){0}, PROTO_PRIORITIES - 1))
 		return;
-	/* One that can't be written is lost: the configured time applies. */
 	(void)proto_put_keep(&l->out, k);
 	flush_soon(l);
 }

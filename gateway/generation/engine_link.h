@@ -85,7 +85,8 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
  * behind each lane's its output goes out (gw_run_output). 0, and at first: of none. */
 void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane);
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
-/* How long a model on demand stays in memory without work (base/proto). Nothing while the link is down. */
+/* How long a model on demand stays in memory without work (base/proto). Nothing while the link is down, or while too
+ * much waits to be written. */
 void engine_link_keep(struct engine_link *l, const struct proto_keep *k);
 /* Counts a prompt's tokens, whatever their number. counted is called once, from the loop: m NULL, the engine
  * has gone. SL_ECLOSED, SL_ELIMIT as above. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Eight models on demand with room for three under 32 clients: every request is answered, those that wait are told how far
 // their model is, the list of models says what is in memory, and the memory of weights stays within its bound. A cascade's
-// pair on demand; waits that end; tenants that ask for a time in memory.
+// pair on demand, also when the engine dies while it loads; waits that end; tenants that ask for a time in memory.
 // ON_DEMAND_SECONDS=60 ON_DEMAND_SHAPE=… is the soak (tests/soak/run.sh); by default each client asks three times.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -122,15 +122,15 @@ async function serve(more, sets, edit = (text) => text) {
   return { server, post, state, stop: async () => { rmSync(folder, { recursive: true, force: true }); assert.equal(await server.stop(), 0, server.log()); } };
 }
 
+/** A cascade whose pair is on demand beside a third model, with room for two. Nothing is sure enough: every answer is taken over. */
+const servePair = (turn) => serve(['third'], () => [
+  ...['small', 'large'].flatMap((n) => [`engine.models.demo-${n}.path=${file(n)}`, `engine.models.demo-${n}.start=on_demand`]),
+  `engine.on_demand.memory=${room(2.1)}MiB`, `engine.on_demand.turn=${turn}`, 'cascade.takeover=1m', 'cascade.hold.time=1m', 'cascade.least_escalations=1000000'],
+(text) => text.replace(/^ {2}tiers: \[\]$/m, '  tiers: [{name: paid, mode: auto, hard: 1, race: 1, sure: 1, low: 1, drop: 0}]'));
+
 describe('a cascade whose models are on demand', () => {
   let s;
-  const pair = ['small', 'large'].flatMap((n) => [`engine.models.demo-${n}.path=${file(n)}`, `engine.models.demo-${n}.start=on_demand`]);
-  before(async () => {
-    // Nothing is sure enough, so that every answer is taken over.
-    s = await serve(['third'], () => [...pair, `engine.on_demand.memory=${room(2.1)}MiB`, 'engine.on_demand.turn=3s',
-      'cascade.takeover=1m', 'cascade.hold.time=1m', 'cascade.least_escalations=1000000'],
-    (text) => text.replace(/^ {2}tiers: \[\]$/m, '  tiers: [{name: paid, mode: auto, hard: 1, race: 1, sure: 1, low: 1, drop: 0}]'));
-  });
+  before(async () => { s = await servePair('3s'); });
   after(() => s?.stop());
 
   test('waits for its second model are told', async () => {
@@ -160,6 +160,40 @@ describe('a cascade whose models are on demand', () => {
     await Promise.all(Array.from({ length: 9 }, (_, i) => ask(i)));
     const loads = Number(/^sluice_engine_model_loads_total (\d+)$/m.exec(await s.server.metrics())[1]);
     assert.ok(loads >= 3);
+  });
+});
+
+describe('an engine that dies while a pair on demand loads', () => {
+  let s;
+  before(async () => { s = await servePair('1h'); });
+  after(() => s?.stop());
+
+  test('ends what waits once, whatever keep_alive is asked for meanwhile; then all works again', async () => {
+    const ask = (model) => s.post('/v1/completions', { model, prompt: 'once upon a time', max_tokens: 8, stream: true });
+    assert.equal((await ask('third')).status, 200); // it stays for its turn, so that the second one of the pair is waited for
+    const r = await fetch(`${s.server.http}/v1/completions`, { method: 'POST', headers: { 'content-type': 'application/json', authorization: `Bearer ${s.server.keys.paid}` },
+      body: JSON.stringify({ model: 'auto', prompt: 'once upon a time', max_tokens: 400, stream: true }) });
+    const { engine } = await s.server.pids();
+    const keeps = [0, -1, '1h', 1e300, '-5m', '999999999h'], models = ['third', 'auto', 'demo-small', 'demo-large'];
+    let text = '', asks = [];
+    for await (const piece of r.body.pipeThrough(new TextDecoderStream())) {
+      text += piece;
+      if (asks.length > 0 || !/^: loading \d+ %$/m.test(text)) continue;
+      asks = Array.from({ length: 48 }, (_, i) => s.post('/api/generate', { model: models[i % 4], keep_alive: keeps[i % 6] }));
+      process.kill(engine, 'SIGKILL');
+    }
+    assert.equal(asks.length, 48, text);
+    assert.equal(text.match(/^data: (.*"error"|\[DONE\])/gm)?.length, 1, text); // whole, if the first model was done with it
+    for (const { status, text: body } of await Promise.all(asks)) assert.ok([200, 503].includes(status), body);
+    const end = Date.now() + 120000;
+    for (const model of ['auto', 'demo-small', 'demo-large']) { // nothing of the third one's is left to wait for
+      let back;
+      while ((back = await ask(model)).status === 503 && Date.now() < end) await sleep(20);
+      assert.equal(back.status, 200, back.text);
+      assert.match(back.text, /data: \[DONE\]\n\n$/);
+      assert.doesNotMatch(back.text, /"error"/);
+    }
+    assert.deepEqual(await Promise.all(['demo-small', 'demo-large', 'third'].map(s.state)), ['ready', 'ready', 'absent']);
   });
 });
 

@@ -135,6 +135,14 @@ const BLOCKS = {
   'nested quotes': after1('> > > > ', (i) => `word${i}\n> > > > `),
 };
 
+// Of what costs a parser most when it is repeated, alone and where a block goes on.
+const HOSTILE = ['*a **b ', '_a*b', '[a](', '](', '`a ', '<a ', '$a ', 'https://a.b/((((', '> - 1. ', '```\n', '|a|b\n|-|-\n', '{"a":'];
+for (const p of HOSTILE) BLOCKS[JSON.stringify(p)] = lines(() => p);
+for (const [name, head] of [['a long line', 'w '.repeat(220)], ['an item', '- '], ['code', '```js\n']]) BLOCKS[`open marks in ${name}`] = after1(head, (i) => HOSTILE[i % 8]);
+BLOCKS['brackets, then closers'] = (n) => '['.repeat(n / 2) + '](https://e.org)'.repeat(n / 32);
+BLOCKS['runs of growing length'] = lines((i) => `${'`'.repeat(i + 1)} `);
+BLOCKS['lists in lists'] = lines((i) => `${' '.repeat(2 * (i % 200))}- a\n`);
+
 /** The steps that an answer takes which comes in small pieces. */
 function stepsOf(text) {
   const renderer = new StreamRenderer(createElement('div'));

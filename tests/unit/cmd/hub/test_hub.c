@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pure part of cmd/hub: names from outside, listings, choices of files, headers, the line of progress.
+ * The pure part of cmd/hub: names from outside, listings, choices of files, headers, the line of progress. And signals
+ * that reach a child as it begins.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "cmd/hub/hub.h"
 #include "cmd/hub/hub_net.h"
 #include "cmd/hub/hub_pick.h"
 #include "cmd/hub/hub_progress.h"
@@ -404,6 +409,37 @@ static void test_sizes(void **unused)
 	}
 }
 
+/* ---- children ---- */
+
+static volatile sig_atomic_t swallowed;
+
+static void swallow(int sig) { swallowed = sig; }
+
+/* One that is sent as soon as the child exists stops it, whatever the parent does with its own. */
+static void test_no_signal_is_swallowed(void **unused)
+{
+	static const int sent[] = {SIGTERM, SIGHUP, SIGINT};
+	(void)unused;
+	hub_catch_signals(swallow);
+	for (int i = 0; i < 60; i++) {
+		int status = 0, sig = sent[i % 3];
+		pid_t pid = hub_fork();
+		if (pid == 0) {
+			while (!swallowed)
+				usleep(100);
+			_exit(0);
+		}
+		assert_true(pid > 0);
+		assert_int_equal(kill(pid, sig), 0);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), sig);
+	}
+	assert_int_equal(raise(SIGTERM), 0);
+	assert_int_equal(swallowed, SIGTERM); /* the parent's are as before */
+	hub_catch_signals(SIG_DFL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -413,7 +449,7 @@ int main(void)
 	    cmocka_unit_test(test_gguf_by_tag),     cmocka_unit_test(test_folders),
 	    cmocka_unit_test(test_local_names),     cmocka_unit_test(test_headers),
 	    cmocka_unit_test(test_progress),        cmocka_unit_test(test_sizes),
-	    cmocka_unit_test(test_waits),
+	    cmocka_unit_test(test_waits),           cmocka_unit_test(test_no_signal_is_swallowed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,13 @@ static void refuses_by_name(void **state)
 	    {"{" CHAT ",\"keep_alive\":\"soon\"}", "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":\"5 m\"}", "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":\"1h30\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"0s30\"}", "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":\"5d\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"NaN\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"infs\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"1e9s\"}", "keep_alive", "invalid_value"},
+	    {"{" CHAT ",\"keep_alive\":\"00000000000000000000000000000000000000000000000000000000000000001s\"}",
+	     "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":\".\"}", "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":\"--5m\"}", "keep_alive", "invalid_value"},
 	    {"{" CHAT ",\"keep_alive\":\"5m\\u0000\"}", "keep_alive", "invalid_value"},
@@ -254,6 +260,9 @@ static void asks_for_a_model_to_be_there(void **state)
 		     {"\"100\u00b5s\"", 1},
 		     {"\"60\"", 60000},
 		     {"\"999999999999h\"", OLLAMA_KEEP_EVER},
+		     {"9223372036854775807", OLLAMA_KEEP_EVER},
+		     {"-1e300", OLLAMA_KEEP_EVER},
+		     {"\"9999999999999999999999999999999999999999999999999999999999h\"", OLLAMA_KEEP_EVER},
 		     {"null", OLLAMA_KEEP_UNSAID}};
 	(void)state;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -270,6 +270,36 @@ static void large_prompts_leave_room(void **state)
 	submitted(r, &r->seqs[n]);
 }
 
+/* Frames of KEEP leave room to prompts and credits, however many come; those in flight end with the engine. */
+static void keeps_leave_room(void **state)
+{
+	struct rig *r = *state;
+	const struct proto_keep keep = {.model = 1, .tenant = 2, .keep_ms = 3};
+	int n = 1;
+	come_up(r);
+	assert_int_equal(submit(r, &r->seqs[0], 1), 0);
+	for (int i = 0; i < 1 << 20; i++) /* more than the link holds */
+		engine_link_keep(r->link, &keep);
+	while (submit(r, &r->seqs[n], BIG_BYTES) == 0)
+		assert_true(++n < 20);
+	assert_true(n >= 7);
+	for (int i = 0; i < 10; i++)
+		engine_link_credit(r->link, r->seqs[0].id, 1);
+	assert_int_equal(gw_thread_turn(&r->t), 0);
+	assert_true(engine_link_up(r->link));
+	assert_int_equal(expect(r, PROTO_SUBMIT).id, r->seqs[0].id);
+	(void)expect(r, PROTO_KEEP);
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, !engine_link_up(r->link));
+	for (int i = 0; i < 3; i++)
+		engine_link_keep(r->link, &keep);
+	come_up(r);
+	submitted(r, &r->seqs[n + 1]);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(r->seqs[i].lost, 1);
+}
+
 static void without_memory_a_submit_fails_and_nothing_else(void **state)
 {
 	struct rig *r = *state;
@@ -300,6 +330,7 @@ int main(void)
 	    TEST(it_waits_for_an_engine_that_is_not_there),
 	    TEST(an_engine_that_does_not_read_bounds_what_waits),
 	    TEST(large_prompts_leave_room),
+	    TEST(keeps_leave_room),
 	    TEST(without_memory_a_submit_fails_and_nothing_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
