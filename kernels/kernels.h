@@ -19,6 +19,7 @@
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -125,7 +126,18 @@ struct kn_rope {
 	bool halves;
 	float magnitude;        /* of sine and cosine: 1 except for YaRN and longrope */
 	const double *inv_freq; /* [n_rot/2], host memory, unchanged while the backend is open */
+	/* Not 0: queries, turned or not, are multiplied by 1 + grow · log(1 + (pos + grow_from) / grow_every), the
+	 * division rounded down (Nakanishi, "Scalable-Softmax", 2025, as Llama 4 and Ministral 3 have it). */
+	float grow;
+	int grow_every, grow_from;
 };
+
+/* The factor of queries at a position. */
+static inline double kn_rope_grown(const struct kn_rope *r, int32_t pos)
+{
+	return r->grow == 0.0f ? 1
+			       : 1 + (double)r->grow * log((double)(1 + ((int64_t)pos + r->grow_from) / r->grow_every));
+}
 
 struct kn_attn {
 	float scale;   /* of q·k */
@@ -150,6 +162,10 @@ struct kn_route {
 	/* Not 0: experts are n_groups groups of adjacent ones, and a row uses only those of the n_groups_used groups
 	 * whose two best scores have the largest sum (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, 2.1.2). */
 	int n_groups, n_groups_used;
+	/* Not 0: instead, each chosen expert's weight is its share in the softmax of those logits l that were not
+	 * chosen before it and, where m is the largest of them, m - l is at most 2 · sparse · max(|l|, m) (Liu et al.,
+	 * "GRIN", 2024, 2.1: SparseMixer without its noise). Without sigmoid, norm, bias and groups. */
+	float sparse;
 };
 
 /* What is multiplied with up: gate · sigmoid(gate), GELU's tanh form, or, with both limited to ±KN_CLAMP and up + 1 in
@@ -334,10 +350,11 @@ struct kn_ops {
 	/* x += add, then y = rmsnorm(x), with the same bits as add and rmsnorm in sequence. y may be add, not x. */
 	int (*add_rmsnorm)(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 			   int width, float *y);
-	/* x = (s - mean(s)) / sqrt(variance(s) + eps) · gain + bias of each row, s = x + add; add NULL: s = x. The
-	 * variance is the mean square after subtracting the mean (Ba, Kiros, Hinton, "Layer Normalization", 2016). */
+	/* y = (s - mean(s)) / sqrt(variance(s) + eps) · gain + bias of each row, s = x + add; add NULL: s = x; bias
+	 * NULL: none. y may be x or add; if it is not x, x becomes s. The variance is the mean square after subtracting
+	 * the mean (Ba, Kiros, Hinton, "Layer Normalization", 2016). */
 	int (*layernorm)(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias,
-			 float eps, int n_rows, int width);
+			 float eps, int n_rows, int width, float *y);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 	bool sinks; /* attention supports kn_attn.sinks */

@@ -65,8 +65,8 @@ static int load_vectors(struct model *m, int i, struct sl_err *err)
 	    {true, "layer_output_norm.weight", a->n_embd, &l->ffn_norm},
 	    {true, "layer_output_norm.bias", a->n_embd, &l->ffn_norm_bias},
 	    {!a->no_biases, "attn_output.bias", a->n_embd, &l->o_bias},
-	    {!a->no_biases, "ffn_up.bias", a->n_ff, &l->up_bias},
-	    {!a->no_biases, "ffn_down.bias", a->n_embd, &l->down_bias},
+	    {a->ff_biases, "ffn_up.bias", a->n_ff, &l->up_bias},
+	    {a->ff_biases, "ffn_down.bias", a->n_embd, &l->down_bias},
 	};
 	char name[64];
 	int rc = 0;
@@ -86,9 +86,7 @@ int encoder_load_layer(struct model *m, int i, struct sl_err *err)
 	if ((rc = model_load_qkv(m, i, err)) != 0 || (a->qkv_bias && (rc = model_load_biases(m, i, err)) != 0) ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o,
 				    err)) != 0 ||
-	    (rc = a->gated ? model_load_gate_up(m, i, err)
-			   : model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up,
-					       err)) != 0 ||
+	    (rc = model_load_gate_up(m, i, err)) != 0 ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down,
 				    err)) != 0)
 		return rc;
@@ -109,25 +107,8 @@ int encoder_begin(struct model *m, int n)
 		rc = o->embed_add(b, m->types, KN_EMBED_TYPE, a->n_embd, m->x);
 	if (rc == 0 && m->positions != NULL)
 		rc = o->embed_add(b, m->positions, KN_EMBED_POS, a->n_embd, m->x);
-	return rc != 0 ? rc : o->layernorm(b, m->x, NULL, m->embed_norm, m->embed_norm_bias, a->rms_eps, n, a->n_embd);
-}
-
-static int add_bias(struct model *m, float *x, const float *bias, int n, int width)
-{
-	return bias != NULL ? m->ops->add_row(m->backend, x, bias, n, width) : 0;
-}
-
-/* The input of the second feed-forward matrix, in m->gate. */
-static int widen(struct model *m, const struct layer *l, int n)
-{
-	const struct model_arch *a = &m->info.arch;
-	int rc;
-	if (a->gated)
-		return model_widen(m, l, m->x, n);
-	if ((rc = m->ops->matmul(m->backend, &l->up, m->x, n, m->gate)) != 0 ||
-	    (rc = add_bias(m, m->gate, l->up_bias, n, a->n_ff)) != 0)
-		return rc;
-	return m->ops->gelu(m->backend, m->gate, n, a->n_ff);
+	return rc != 0 ? rc
+		       : o->layernorm(b, m->x, NULL, m->embed_norm, m->embed_norm_bias, a->rms_eps, n, a->n_embd, m->x);
 }
 
 int encoder_layer(struct model *m, int i, int n, const struct kn_kv *kv)
@@ -141,10 +122,10 @@ int encoder_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 	if ((rc = model_project(m, l, m->x, n, kv, i)) != 0 ||
 	    (rc = o->attention(b, l->qkv.data != NULL ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, added)) != 0 ||
-	    (rc = add_bias(m, added, l->o_bias, n, a->n_embd)) != 0 ||
-	    (rc = o->layernorm(b, m->x, added, l->attn_norm, l->attn_norm_bias, a->rms_eps, n, a->n_embd)) != 0 ||
-	    (rc = widen(m, l, n)) != 0 || (rc = o->matmul(b, &l->down, m->gate, n, added)) != 0 ||
-	    (rc = add_bias(m, added, l->down_bias, n, a->n_embd)) != 0)
+	    (rc = model_add_bias(m, added, l->o_bias, n, a->n_embd)) != 0 ||
+	    (rc = o->layernorm(b, m->x, added, l->attn_norm, l->attn_norm_bias, a->rms_eps, n, a->n_embd, m->x)) != 0 ||
+	    (rc = model_widen(m, l, m->x, n)) != 0 || (rc = o->matmul(b, &l->down, m->gate, n, added)) != 0 ||
+	    (rc = model_add_bias(m, added, l->down_bias, n, a->n_embd)) != 0)
 		return rc;
-	return o->layernorm(b, m->x, added, l->ffn_norm, l->ffn_norm_bias, a->rms_eps, n, a->n_embd);
+	return o->layernorm(b, m->x, added, l->ffn_norm, l->ffn_norm_bias, a->rms_eps, n, a->n_embd, m->x);
 }

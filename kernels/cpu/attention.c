@@ -102,6 +102,15 @@ static void rotate(const struct kn_rope *rope, float *head, const float *cosines
 	}
 }
 
+/* Queries at later positions are larger. */
+static void grow(float *q, size_t n, float factor)
+{
+	if (factor == 1.0f)
+		return;
+	for (size_t i = 0; i < n; i++)
+		q[i] *= factor;
+}
+
 struct writing {
 	const struct kn_backend *b;
 	const struct kn_rope *rope;
@@ -151,6 +160,7 @@ static void write_row(const struct writing *w, int r)
 	int32_t pos = s->row_pos[r];
 	for (int h = 0; h < w->n_heads; h++)
 		rotate(w->rope, q + (size_t)h * hd, cosines, sines);
+	grow(q, (size_t)w->n_heads * hd, (float)kn_rope_grown(w->rope, pos));
 	for (int h = 0; h < kv->n_kv_heads; h++)
 		rotate(w->rope, k + (size_t)h * hd, cosines, sines);
 	int32_t page = page_of(s, s->row_seq[r], pos / kv->page_tokens);

@@ -102,10 +102,10 @@ static int ref_rmsnorm(struct kn_backend *b, const float *x, const float *gain, 
 }
 
 static int ref_layernorm(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias,
-			 float eps, int n_rows, int width)
+			 float eps, int n_rows, int width, float *y)
 {
 	(void)b;
-	for (int r = 0; r < n_rows; r++, x += width) {
+	for (int r = 0; r < n_rows; r++, x += width, y += width) {
 		double sum = 0, squares = 0;
 		for (int i = 0; i < width; i++) {
 			if (add != NULL)
@@ -117,7 +117,8 @@ static int ref_layernorm(struct kn_backend *b, float *x, const float *add, const
 			squares += ((double)x[i] - mean) * ((double)x[i] - mean);
 		double scale = 1.0 / sqrt(squares / width + (double)eps);
 		for (int i = 0; i < width; i++)
-			x[i] = (float)(((double)x[i] - mean) * scale * (double)gain[i] + (double)bias[i]);
+			y[i] = (float)(((double)x[i] - mean) * scale * (double)gain[i] +
+				       (bias != NULL ? (double)bias[i] : 0));
 	}
 	return 0;
 }
@@ -165,6 +166,15 @@ static void rotate(const struct kn_rope *rope, float *head, int32_t pos)
 	}
 }
 
+/* A query: turned, and larger at later positions. */
+static void rotate_query(const struct kn_rope *rope, float *head, int head_dim, int32_t pos)
+{
+	double grown = kn_rope_grown(rope, pos);
+	rotate(rope, head, pos);
+	for (int i = 0; i < head_dim; i++)
+		head[i] = (float)((double)head[i] * grown);
+}
+
 static bool ref_kv_type(int type) { return kn_kv_element_bytes(type) > 0; }
 
 /* The block of a position of a sequence in one layer, in k or v. */
@@ -183,7 +193,8 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 	size_t hd = (size_t)kv->head_dim, kv_width = (size_t)kv->n_kv_heads * hd;
 	for (int r = 0; r < s->n_rows; r++) {
 		for (int h = 0; h < n_heads; h++)
-			rotate(rope, q + ((size_t)r * (size_t)n_heads + (size_t)h) * hd, s->row_pos[r]);
+			rotate_query(rope, q + ((size_t)r * (size_t)n_heads + (size_t)h) * hd, kv->head_dim,
+				     s->row_pos[r]);
 		for (int h = 0; h < kv->n_kv_heads; h++)
 			rotate(rope, k + (size_t)r * kv_width + (size_t)h * hd, s->row_pos[r]);
 		for (int h = 0; h < kv->n_kv_heads; h++) {

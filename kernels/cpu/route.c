@@ -66,6 +66,29 @@ static void keep_groups(const struct kn_route *r, double *rank)
 			rank[e] = -INFINITY;
 }
 
+/* The largest logit that is not chosen yet, and its share among those that are close to it. rank: the logits, -inf for
+ * chosen ones. */
+static double take_close(double *rank, int n, double sparse, int32_t *chosen)
+{
+	int best = largest(rank, n);
+	double m = rank[best], sum = 0;
+	for (int e = 0; e < n; e++)
+		if (m - rank[e] <= 2 * sparse * fmax(fabs(rank[e]), m))
+			sum += exp(rank[e] - m);
+	rank[best] = -INFINITY;
+	*chosen = best;
+	return 1 / sum;
+}
+
+static void route_sparse(const struct kn_route *r, const float *logits, int32_t *chosen, float *weights)
+{
+	double rank[KN_MAX_EXPERTS];
+	for (int e = 0; e < r->n; e++)
+		rank[e] = (double)logits[e];
+	for (int k = 0; k < r->n_used; k++)
+		weights[k] = (float)((double)r->scale * take_close(rank, r->n, (double)r->sparse, &chosen[k]));
+}
+
 void kn_route_row(const struct kn_route *r, const float *logits, int32_t *chosen, float *weights)
 {
 	double scores[KN_MAX_EXPERTS], rank[KN_MAX_EXPERTS], sum = 0;
@@ -74,6 +97,10 @@ void kn_route_row(const struct kn_route *r, const float *logits, int32_t *chosen
 			chosen[k] = k;
 			weights[k] = NAN;
 		}
+		return;
+	}
+	if (r->sparse > 0) {
+		route_sparse(r, logits, chosen, weights);
 		return;
 	}
 	for (int e = 0; e < r->n; e++)

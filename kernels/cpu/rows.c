@@ -116,11 +116,10 @@ int kn_cpu_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const f
 
 static float sum_of(some v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
-/* Layer norm of a row, in place. The mean is subtracted first: if the numbers are close together, their deviations have
- * small squares. */
+/* The mean is subtracted first: if the numbers are close together, their deviations have small squares. */
 static void layer_norm_row(const struct rows *r, int row)
 {
-	float *x = row_of(r, r->x, row);
+	float *x = row_of(r, r->x, row), *y = row_of(r, r->out, row);
 	some sums = {0}, squares = {0};
 	float sum = 0, square = 0;
 	int i = 0;
@@ -139,15 +138,18 @@ static void layer_norm_row(const struct rows *r, int row)
 		square += (x[i] - mean) * (x[i] - mean);
 	float scale = 1.0f / sqrtf((sum_of(squares) + square) / (float)r->width + r->number);
 	for (i = 0; i + SOME <= r->width; i += SOME)
-		some_store(x + i, (some_load(x + i) - mean) * scale * some_load(r->gain + i) + some_load(r->bias + i));
+		some_store(y + i, (some_load(x + i) - mean) * scale * some_load(r->gain + i));
 	for (; i < r->width; i++)
-		x[i] = (x[i] - mean) * scale * r->gain[i] + r->bias[i];
+		y[i] = (x[i] - mean) * scale * r->gain[i];
+	if (r->bias != NULL)
+		add_floats(y, r->bias, (size_t)r->width);
 }
 
 int kn_cpu_layernorm(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias, float eps,
-		     int n_rows, int width)
+		     int n_rows, int width, float *y)
 {
 	struct rows r = {.each = layer_norm_row,
+			 .out = y,
 			 .x = x,
 			 .y = add,
 			 .gain = gain,

@@ -27,6 +27,8 @@ struct turn {
 	bool halves, wide; /* wide: four numbers at a time */
 	float magnitude;
 	const double *inv_freq;
+	float grow; /* of queries (kn_rope) */
+	int grow_every, grow_from;
 };
 
 /* Rotates one pair. */
@@ -59,6 +61,14 @@ __device__ static void rotate(const struct turn &turn, const float *turns, float
 		*first = u;
 		*second = v;
 	}
+}
+
+/* The factor of queries at a position, as kn_rope_grown. */
+__device__ static inline float grown(const struct turn &turn, int pos)
+{
+	if (turn.grow == 0.0f)
+		return 1.0f;
+	return (float)(1 + (double)turn.grow * log((double)(1 + ((int64_t)pos + turn.grow_from) / turn.grow_every)));
 }
 
 /* The 8-bit scale of a head's elements (kv_type.h), returned in all lanes. */
@@ -138,6 +148,9 @@ __global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type,
 	rotate(turn, turns, q, n * group, hd, t);
 	rotate(turn, turns, k, n, hd, t);
 	kn_barrier(); /* other threads rotated the values written below */
+	float factor = grown(turn, pos);
+	for (int i = t; factor != 1.0f && i < n * group * hd; i += THREADS)
+		q[i] *= factor;
 	int in_page = kn_pos_in_page(pages, pos), lane = t % KN_WARP;
 	for (int h = t / KN_WARP; h < 2 * n; h += THREADS / KN_WARP) {
 		int64_t at = kn_block_at(pages, row_seq[row], pos, first + h / 2);
@@ -187,6 +200,9 @@ static int launch(struct kn_backend *b, const struct kn_rope *rope, float *q, in
 	turn.n_rot = rope->n_rot;
 	turn.halves = rope->halves;
 	turn.magnitude = rope->magnitude;
+	turn.grow = rope->grow;
+	turn.grow_every = rope->grow_every;
+	turn.grow_from = rope->grow_from;
 	/* Four pairs lie in 16 bytes twice, and every head begins at a multiple of 16. */
 	turn.wide = rope->n_rot % 8 == 0 && kv->head_dim % 4 == 0 && ((uintptr_t)q | (uintptr_t)k) % 16 == 0;
 	if (rope->n_rot > 0 && freqs_of(b, rope, &turn.inv_freq) != 0)

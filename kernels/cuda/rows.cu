@@ -315,7 +315,8 @@ __device__ static inline float block_sum(float x, float *sums, int t)
 }
 
 /* One block per row; each number is read and written by one thread. */
-__global__ void layer_norm(float *x, const float *add, const float *gain, const float *bias, float eps, int width)
+__global__ void layer_norm(float *x, const float *add, const float *gain, const float *bias, float eps, int width,
+			   float *y)
 {
 	kn_begin();
 	float *sums = (float *)kn_shared(), sum = 0, squares = 0;
@@ -333,14 +334,14 @@ __global__ void layer_norm(float *x, const float *add, const float *gain, const 
 	}
 	float scale = 1.0f / sqrtf(block_sum(squares, sums, t) / (float)width + eps);
 	for (int i = t; i < width; i += THREADS)
-		x[row + i] = (x[row + i] - mean) * scale * gain[i] + bias[i];
+		y[row + i] = (x[row + i] - mean) * scale * gain[i] + (bias != NULL ? bias[i] : 0.0f);
 }
 
 int kn_cuda_layernorm(struct kn_backend *b, float *x, const float *add, const float *gain, const float *bias, float eps,
-		      int n_rows, int width)
+		      int n_rows, int width, float *y)
 {
 	return KN_LAUNCH(b->dev, layer_norm, (unsigned)kn_cuda_rows(b, n_rows), THREADS, WARPS * sizeof(float), x, add,
-			 gain, bias, eps, width);
+			 gain, bias, eps, width, y);
 }
 
 struct gelu {

@@ -63,13 +63,13 @@ static void norm_case(const struct kn_ops *o, struct kn_backend *b, int n_rows, 
 		x[i] += 2;
 	memcpy(was, x, n * sizeof *was);
 	assert_int_equal(o->step_begin(b, &s), 0);
-	assert_int_equal(o->layernorm(b, x, with_add ? add : NULL, gain, bias, eps, n_rows, width), 0);
+	assert_int_equal(o->layernorm(b, x, with_add ? add : NULL, gain, bias, eps, n_rows, width, x), 0);
 	end_step(o, b, &s);
 	for (int r = 0; r < n_rows; r++) {
 		const float *more = with_add ? add + r * width : NULL;
 		check_norm(o, was + r * width, more, gain, bias, (double)eps, width, x + r * width);
 		memcpy(one, was + r * width, (size_t)width * sizeof *one);
-		assert_int_equal(o->layernorm(b, one, more, gain, bias, eps, 1, width), 0);
+		assert_int_equal(o->layernorm(b, one, more, gain, bias, eps, 1, width, one), 0);
 		end_step(o, b, &s);
 		assert_memory_equal(one, x + r * width, (size_t)width * sizeof *one);
 	}

@@ -88,6 +88,21 @@ static void test_groups(void **arg)
 	assert_int_equal(chosen[1], 4);
 }
 
+/* By hand: shares among the logits within 2 · 0.1 of the largest, then the same without the first. */
+static void test_sparse(void **arg)
+{
+	(void)arg;
+	static const float logits[] = {1, 2, 1.7f, 1.5f, -3};
+	const struct kn_route r = {.n = 5, .n_used = 2, .scale = 1, .sparse = 0.1f};
+	int32_t chosen[2];
+	float weights[2];
+	kn_route_row(&r, logits, chosen, weights);
+	assert_true(chosen[0] == 1 && chosen[1] == 2);
+	/* 2 - 1.7 is within 0.4, 2 - 1.5 is not; 1.7 - 1.5 is within 0.34, 1.7 - 1 is not. */
+	assert_true(fabs((double)weights[0] - 1 / (1 + exp(-0.3))) < 1e-6);
+	assert_true(fabs((double)weights[1] - 1 / (1 + exp(-0.2))) < 1e-6);
+}
+
 /* Whatever the logits, experts that exist are chosen, each once; a row that is not finite has weights that are not. */
 static void test_not_finite(void **arg)
 {
@@ -362,9 +377,9 @@ static void test_add_gated(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),     cmocka_unit_test(test_groups),
-					   cmocka_unit_test(test_not_finite), cmocka_unit_test(test_mixtures),
-					   cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_clamped),
-					   cmocka_unit_test(test_add_gated)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),   cmocka_unit_test(test_groups),
+					   cmocka_unit_test(test_sparse),   cmocka_unit_test(test_not_finite),
+					   cmocka_unit_test(test_mixtures), cmocka_unit_test(test_many_rows),
+					   cmocka_unit_test(test_clamped),  cmocka_unit_test(test_add_gated)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
