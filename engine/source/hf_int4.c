@@ -201,8 +201,7 @@ int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 				       .q = q->data,
 				       .n_out = (uint32_t)n_out,
 				       .n_in = (uint32_t)n_in,
-				       .group = (uint32_t)group,
-				       .q_bytes = q->bytes};
+				       .group = (uint32_t)group};
 	if (n_in > MOST_SIDE || n_out > MOST_SIDE || n_in % group != 0 || group % SMALL != 0)
 		return wrong(path, q->name, "has a width that is no multiple of the group size", err);
 	uint64_t groups = n_in / group;
@@ -317,8 +316,9 @@ static int check(const struct hf_int4_matrix *m, const char *path, struct sl_err
 	return 0;
 }
 
-int hf_int4_make(const struct hf_int4_matrix *m, const char *path, int n_threads, void *out, struct sl_err *err)
+int hf_int4_make(const void *of, const char *path, int n_threads, void *out, struct sl_err *err)
 {
+	const struct hf_int4_matrix *m = of;
 	struct hf_int4_matrix copy = *m;
 	struct convert c = {
 	    .raw_row = make_row, .ctx = &copy, .type = hf_int4_type(m), .width = m->n_in, .n_threads = n_threads};

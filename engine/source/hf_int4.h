@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 #include "engine/file/safetensors.h"
+#include "engine/source/hf_made.h"
 
 enum hf_int4_form { HF_INT4_NONE, HF_INT4_GPTQ, HF_INT4_AWQ, HF_INT4_PACKED };
 
@@ -50,7 +51,6 @@ struct hf_int4_matrix {
 	const void *scales;
 	int scale_type;
 	uint32_t n_out, n_in, group;
-	uint64_t q_bytes;
 };
 
 /* The matrix whose integers are q; find returns a tensor by name, or NULL. Checks shapes and types; reads no data. */
@@ -59,8 +59,8 @@ int hf_int4_matrix(const struct hf_int4 *how, const struct st_tensor *q,
 		   const char *path, struct hf_int4_matrix *out, struct sl_err *err);
 /* The weight type of the converted matrix. */
 int hf_int4_type(const struct hf_int4_matrix *m);
-/* Converts the matrix to that type, into out of n_out · kn_row_bytes, on several threads (0: all). SL_EINVAL: it
- * contradicts the configuration; SL_EUNSUPPORTED: its weights are reordered (desc_act). */
-int hf_int4_make(const struct hf_int4_matrix *m, const char *path, int n_threads, void *out, struct sl_err *err);
+/* hf_made.make, to that type; of is a struct hf_int4_matrix. SL_EINVAL: it contradicts the configuration;
+ * SL_EUNSUPPORTED: its weights are reordered (desc_act). */
+int hf_int4_make(const void *of, const char *path, int n_threads, void *out, struct sl_err *err);
 
 #endif

@@ -13,11 +13,12 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/convert.h"
 #include "engine/file/gguf_split.h"
 #include "engine/source/hf_folder.h"
-#include "engine/source/hf_int4.h"
+#include "engine/source/hf_made.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
 #include "engine/source/random_source.h"
@@ -76,17 +77,17 @@ static bool may_own(struct model_file *f)
 int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err)
 {
 	size_t i = (size_t)(t - f->tensors);
-	if (t->packed == NULL || t->data != NULL)
+	if (t->made == NULL || t->data != NULL)
 		return 0;
 	if (!may_own(f) || (f->owned[i] = sl_alloc((size_t)t->bytes)) == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	int rc = hf_int4_make(t->packed, f->path, 0, f->owned[i], err);
+	int rc = t->made->make(t->made->of, f->path, 0, f->owned[i], err);
 	if (rc != 0) {
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		return rc;
 	}
-	map_file_let_go(t->packed->q, (size_t)t->packed->q_bytes);
+	map_file_let_go(t->made->source, (size_t)t->made->source_bytes);
 	f->tensors[i].data = f->owned[i];
 	return 0;
 }
@@ -98,7 +99,7 @@ void model_file_let_go(struct model_file *f, const struct model_tensor *t)
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		f->tensors[i].data = NULL;
-	} else if (t->data != NULL && t->packed == NULL) {
+	} else if (t->data != NULL && t->made == NULL) {
 		map_file_let_go(t->data, (size_t)t->bytes);
 	}
 }
@@ -265,7 +266,8 @@ static bool quantizes(const struct model_tensor *t, int type)
 	bool table = strcmp(t->name, "position_embd.weight") == 0 || strcmp(t->name, "token_types.weight") == 0;
 	/* A router is small, and its errors choose other experts. */
 	bool router = strstr(t->name, ".ffn_gate_inp") != NULL;
-	if ((type == KN_INT4 && ends) || table || router)
+	/* The biases of all experts are one tensor of two dimensions. */
+	if ((type == KN_INT4 && ends) || table || router || !text_ends(t->name, ".weight"))
 		return false;
 	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type &&
 	       (t->n_dims == 2 || t->n_dims == 3) && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
@@ -279,21 +281,29 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 	    .row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
 	size_t row_bytes = kn_row_bytes(type, c.width);
 	uint64_t rows = t->dims[1] * t->dims[2], piece = (4u << 20) / c.width + 1;
+	int brought = model_file_bring(f, t, err);
+	if (brought != 0)
+		return brought;
+	void *before = f->owned[i]; /* made ones are converted from here */
 	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
-	if (f->owned[i] == NULL)
+	if (f->owned[i] == NULL) {
+		f->owned[i] = before;
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	for (uint64_t at = 0; at < rows; at += piece) {
+	}
+	int rc = 0;
+	for (uint64_t at = 0; at < rows && rc == 0; at += piece) {
 		uint64_t n = rows - at < piece ? rows - at : piece;
-		int rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
-		if (rc != 0)
-			return sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
-				       kn_type_name(type));
+		rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
 		convert_advance(p, n * row_bytes);
 	}
+	sl_free(before);
+	t->made = NULL;
 	t->type = type;
 	t->data = f->owned[i];
 	t->bytes = rows * row_bytes;
-	return 0;
+	return rc == 0
+		   ? 0
+		   : sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name, kn_type_name(type));
 }
 
 int model_file_quantize(struct model_file *f, int type, int n_threads, struct convert_progress *p, struct sl_err *err)

@@ -3,7 +3,7 @@
  * Streams each tensor in pieces from the mapping to disk, so memory use is a few MiB for any model size. A tensor that
  * keeps its type is copied.
  *
- * A Hugging Face folder needs two changes for GGUF: 1 is added to Gemma's norm gains, and in the Llama family the rows
+ * A Hugging Face folder needs two changes for GGUF: 1 is added to Gemma's norm gains, and in Llama's line the rows
  * of q and k are reordered so that rotary pairs, (i, i + half) there, become neighbours.
  */
 #include "engine/source/quantize_model.h"
@@ -14,6 +14,7 @@
 #include "base/json/json_scan.h"
 #include "base/out_file.h"
 #include "base/text.h"
+#include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/arch_write.h"
 #include "kernels/quantize.h"
@@ -58,6 +59,13 @@ static int type_of(const struct job *j, const struct model_tensor *t)
 	return t->n_dims == 1 && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
 }
 
+/* Whether GGUF has pairs side by side where folders of the family have halves. */
+static bool turns_rows(const struct job *j)
+{
+	const struct arch_family *f = arch_family_find(j->arch.family, strlen(j->arch.family));
+	return !f->halves && !f->hf_pairs;
+}
+
 static struct source source_of(const struct job *j, const struct model_tensor *t)
 {
 	struct source s = {.t = t, .row_bytes = kn_row_bytes(t->type, (size_t)t->dims[0])};
@@ -65,8 +73,7 @@ static struct source source_of(const struct job *j, const struct model_tensor *t
 		return s;
 	if (t->n_dims == 1 && text_ends(t->name, "norm.weight"))
 		s.add = j->arch.norm_gain_offset;
-	if (strcmp(j->arch.family, "llama") == 0 &&
-	    (text_ends(t->name, ".attn_q.weight") || text_ends(t->name, ".attn_k.weight")))
+	if (turns_rows(j) && (text_ends(t->name, ".attn_q.weight") || text_ends(t->name, ".attn_k.weight")))
 		s.pair_heads = j->arch.head_dim;
 	return s;
 }
@@ -144,7 +151,7 @@ static int folder_keys(struct job *j)
 	if (j->arch.encoder)
 		return sl_errf(j->err, SL_EUNSUPPORTED, "%s: folders of encoders are not converted by this version",
 			       model_file_path(j->file));
-	if (strcmp(j->arch.family, "llama") == 0 && j->arch.rope.n_rot != j->arch.head_dim)
+	if (turns_rows(j) && j->arch.rope.n_rot != j->arch.head_dim)
 		return sl_errf(j->err, SL_EUNSUPPORTED,
 			       "%s: partial rotary embedding has no GGUF form for "
 			       "this family",
@@ -171,7 +178,7 @@ static int write_all(struct job *j)
 	for (size_t i = 0; i < model_file_n_tensors(j->file) && rc == 0; i++) {
 		const struct model_tensor *t = model_file_tensor_at(j->file, i);
 		rc = write_tensor(j, t);
-		if (t->packed != NULL)
+		if (t->made != NULL)
 			model_file_let_go(j->file, t);
 	}
 	return rc;

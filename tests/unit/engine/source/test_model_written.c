@@ -238,6 +238,25 @@ static void test_quantize_folder(void **arg)
 	assert_int_equal(model_file_template(f, &s, &err), 0);
 	model_file_close(f);
 
+	/* The rows of families whose pairs GGUF has side by side, too; of those whose folders have them so, not. */
+	static const struct {
+		const char *config;
+		bool turned;
+	} others[] = {{"{\"model_type\":\"smollm3\"," SHAPE "}", true},
+		      {"{\"model_type\":\"granite\"," SHAPE "}", true},
+		      {"{\"model_type\":\"ernie4_5\"," SHAPE "}", false}};
+	for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+		md_text(dir, "config.json", others[k].config);
+		if (convert("", "out.gguf", "f32", &err) != 0)
+			fail_msg("%s", err.text);
+		f = opened("out.gguf");
+		q = model_file_find(f, "blk.0.attn_q.weight")->data;
+		size_t second = others[k].turned ? 2 : 1;
+		for (size_t i = 0; i < 8; i++)
+			assert_true(q[8 + i] == md_value("model.layers.0.self_attn.q_proj.weight", second * 8 + i));
+		model_file_close(f);
+	}
+
 	/* Gemma's gains have the one added; a window and its pattern are said. */
 	md_text(dir, "config.json",
 		"{\"model_type\":\"gemma2\"," SHAPE ",\"attn_logit_softcapping\":50.0,"

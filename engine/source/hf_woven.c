@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/source/hf_woven.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/source/convert.h"
+#include "kernels/kernels.h"
+
+enum { BLOCK = 32, BLOCK_BYTES = 16, MXFP4_BYTES = 17 };
+enum { MOST_SIDE = 1 << 24 };
+
+struct weave {
+	const char *family, *name; /* after "layers.N." or "h.N." */
+	int n_parts;
+	const char *parts[HF_WOVEN_MOST]; /* after "blk.N." */
+	int (*view)(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out);
+	const char *scales; /* the suffix in place of "_blocks"; NULL: none */
+};
+
+/* ---- views: 0, or -1 for a tensor of another shape ---- */
+
+static bool has_floats(const struct st_tensor *s, int n_dims)
+{
+	bool fits = s->n_dims == n_dims && s->type >= 0;
+	for (int i = 0; i < s->n_dims; i++)
+		fits = fits && s->dims[i] <= MOST_SIDE;
+	return fits;
+}
+
+/* Rows [groups][queries, k, v][head_dim] of a matrix, or of a vector with a row's width of one. */
+static int view_heads(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	if (!has_floats(s, s->n_dims == 1 ? 1 : 2) || how->n_kv_heads == 0 || how->n_heads % how->n_kv_heads != 0)
+		return -1;
+	uint64_t queries = how->n_heads / how->n_kv_heads, heads = (queries + 2) * how->n_kv_heads;
+	uint64_t head_dim = s->dims[0] / heads, width = s->n_dims == 2 ? s->dims[1] : 1;
+	if (head_dim * heads != s->dims[0])
+		return -1;
+	uint64_t before = k == 0 ? 0 : queries + (uint64_t)k - 1;
+	*out = (struct hf_woven){.n = how->n_kv_heads,
+				 .n_out = (k == 0 ? queries : 1) * head_dim,
+				 .n_in = width,
+				 .step = (queries + 2) * head_dim * width,
+				 .row = width,
+				 .column = 1,
+				 .flat = true};
+	if (s->n_dims == 1) { /* a row of each group */
+		out->n_in = out->n_out;
+		out->n_out = 1;
+	}
+	out->from = (const uint8_t *)s->data + before * head_dim * width * kn_type_block_bytes(s->type);
+	return 0;
+}
+
+/* [n][in][2 · out], where the outputs of gate and up take turns. */
+static int view_turns(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	if (!has_floats(s, 3) || s->dims[2] % 2 != 0)
+		return -1;
+	*out = (struct hf_woven){.from = (const uint8_t *)s->data + (size_t)k * kn_type_block_bytes(s->type),
+				 .n = s->dims[0],
+				 .n_out = s->dims[2] / 2,
+				 .n_in = s->dims[1],
+				 .step = s->dims[1] * s->dims[2],
+				 .row = 2,
+				 .column = s->dims[2]};
+	return 0;
+}
+
+/* [n][in][gates, ups]. */
+static int view_halves(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	if (view_turns(how, s, 0, out) != 0)
+		return -1;
+	out->row = 1;
+	out->from += (uint64_t)k * out->n_out * kn_type_block_bytes(s->type);
+	return 0;
+}
+
+/* [n][in][out]. */
+static int view_transposed(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	(void)k;
+	if (!has_floats(s, 3))
+		return -1;
+	*out = (struct hf_woven){.from = s->data,
+				 .n = s->dims[0],
+				 .n_out = s->dims[2],
+				 .n_in = s->dims[1],
+				 .step = s->dims[1] * s->dims[2],
+				 .row = 1,
+				 .column = s->dims[2]};
+	return 0;
+}
+
+/* A bias of each expert: [n][2 · out]. */
+static int view_bias(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	if (!has_floats(s, 2) || s->dims[1] % 2 != 0)
+		return -1;
+	*out = (struct hf_woven){.from = (const uint8_t *)s->data + (size_t)k * kn_type_block_bytes(s->type),
+				 .n = 1,
+				 .n_out = s->dims[0],
+				 .n_in = s->dims[1] / 2,
+				 .row = s->dims[1],
+				 .column = 2,
+				 .flat = true};
+	return 0;
+}
+
+/* Blocks [n][out][in / 32][16] of all rows, or of every second one. */
+static int view_blocks(const struct st_tensor *s, uint64_t every, uint64_t k, struct hf_woven *out)
+{
+	if (s->n_dims != 4 || strcmp(s->dtype, "U8") != 0 || s->dims[3] != BLOCK_BYTES || s->dims[1] % every != 0)
+		return -1;
+	if (s->dims[0] > MOST_SIDE || s->dims[1] > MOST_SIDE || s->dims[2] > MOST_SIDE / BLOCK)
+		return -1;
+	*out = (struct hf_woven){.from = (const uint8_t *)s->data + k * s->dims[2] * BLOCK_BYTES,
+				 .type = KN_MXFP4,
+				 .n = s->dims[0],
+				 .n_out = s->dims[1] / every,
+				 .n_in = s->dims[2] * BLOCK,
+				 .step = s->dims[1] * s->dims[2],
+				 .row = every * s->dims[2],
+				 .column = 1};
+	return 0;
+}
+
+static int view_block_turns(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	return view_blocks(s, 2, (uint64_t)k, out);
+}
+
+static int view_all_blocks(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	(void)k;
+	return view_blocks(s, 1, 0, out);
+}
+
+/* ---- names ---- */
+
+#define QKV(suffix) 3, {"attn_q." suffix, "attn_k." suffix, "attn_v." suffix}, view_heads, NULL
+#define GATE_UP \
+	2, { "ffn_gate_exps.weight", "ffn_up_exps.weight" }
+#define DOWN \
+	1, { "ffn_down_exps.weight" }
+
+static const struct weave weaves[] = {
+    {"gptneox", "attention.query_key_value.weight", QKV("weight")},
+    {"gptneox", "attention.query_key_value.bias", QKV("bias")},
+    {"falcon", "self_attention.query_key_value.weight", QKV("weight")},
+    {"gpt-oss", "mlp.experts.gate_up_proj", GATE_UP, view_turns, NULL},
+    {"gpt-oss", "mlp.experts.down_proj", DOWN, view_transposed, NULL},
+    {"gpt-oss", "mlp.experts.gate_up_proj_bias", 2, {"ffn_gate_exps.bias", "ffn_up_exps.bias"}, view_bias, NULL},
+    {"gpt-oss", "mlp.experts.gate_up_proj_blocks", GATE_UP, view_block_turns, "_scales"},
+    {"gpt-oss", "mlp.experts.down_proj_blocks", DOWN, view_all_blocks, "_scales"},
+    {"llama4", "feed_forward.experts.gate_up_proj", GATE_UP, view_halves, NULL},
+    {"llama4", "feed_forward.experts.down_proj", DOWN, view_transposed, NULL},
+};
+
+/* What follows the layer's number, and that number's digits; NULL: there is none. */
+static const char *in_layer(const char *name, int *layer, int *digits)
+{
+	for (const char *at = name; (at = strpbrk(at, "0123456789")) != NULL; at += strspn(at, "0123456789")) {
+		size_t n = strspn(at, "0123456789");
+		if (n > 4 || at[n] != '.' || at == name || at[-1] != '.')
+			continue;
+		*layer = (int)(at - name);
+		*digits = (int)n;
+		return at + n + 1;
+	}
+	return NULL;
+}
+
+static bool ends(const char *s, const char *with)
+{
+	size_t n = strlen(s), m = strlen(with);
+	return n > m && strcmp(s + n - m, with) == 0;
+}
+
+static const struct weave *weave_of(const struct hf_weave *how, const char *rest)
+{
+	for (size_t i = 0; rest != NULL && i < sizeof weaves / sizeof *weaves; i++)
+		if (strcmp(weaves[i].family, how->family) == 0 && strcmp(weaves[i].name, rest) == 0)
+			return &weaves[i];
+	return NULL;
+}
+
+int hf_woven_parts(const struct hf_weave *how, const char *name, bool *belongs)
+{
+	int layer, digits;
+	const struct weave *w = weave_of(how, in_layer(name, &layer, &digits));
+	*belongs = strcmp(how->family, "gpt-oss") == 0 && ends(name, "_proj_scales");
+	return w != NULL ? w->n_parts : 0;
+}
+
+static int wrong(const char *path, const char *name, const char *what, struct sl_err *err)
+{
+	return sl_errf(err, SL_EINVAL, "%s: tensor %.200s %s", path, name, what);
+}
+
+/* The scales beside the blocks of s. */
+static int take_scales(const struct weave *w, const struct st_tensor *s, int k, struct hf_woven *out,
+		       const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx,
+		       const char *path, struct sl_err *err)
+{
+	char name[ST_MAX_NAME + 16];
+	snprintf(name, sizeof name, "%.*s%s", (int)(strlen(s->name) - strlen("_blocks")), s->name, w->scales);
+	const struct st_tensor *t = find(ctx, name);
+	if (t == NULL || t->n_dims != 3 || strcmp(t->dtype, "U8") != 0 || t->dims[0] != s->dims[0] ||
+	    t->dims[1] != s->dims[1] || t->dims[2] != s->dims[2])
+		return wrong(path, s->name, "has no scales of its shape", err);
+	out->scales = (const uint8_t *)t->data + (uint64_t)k * s->dims[2];
+	return 0;
+}
+
+int hf_woven_part(const struct hf_weave *how, const struct st_tensor *s, int k,
+		  const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx, const char *path,
+		  char *name, size_t name_bytes, struct hf_woven *out, struct sl_err *err)
+{
+	int layer = 0, digits = 0;
+	const struct weave *w = weave_of(how, in_layer(s->name, &layer, &digits));
+	if (w == NULL || w->view(how, s, k, out) != 0)
+		return wrong(path, s->name, "has a shape or dtype that does not fit its model", err);
+	snprintf(name, name_bytes, "blk.%.*s.%s", digits, s->name + layer, w->parts[k]);
+	if (w->scales != NULL)
+		return take_scales(w, s, k, out, find, ctx, path, err);
+	out->type = s->type;
+	return 0;
+}
+
+/* ---- numbers ---- */
+
+/* The nibbles of a block in GGUF's order: element i < 16 is low in byte i, the others are high. */
+static void put_block(const uint8_t *from, uint8_t scale, uint8_t *out)
+{
+	out[0] = scale;
+	for (int i = 0; i < BLOCK_BYTES; i++) {
+		uint8_t low = (uint8_t)(from[i / 2] >> (i % 2 * 4) & 15);
+		uint8_t high = (uint8_t)(from[(i + BLOCK_BYTES) / 2] >> (i % 2 * 4) & 15);
+		out[1 + i] = (uint8_t)(low | high << 4);
+	}
+}
+
+static void make_row(void *ctx, uint64_t row, uint8_t *out)
+{
+	const struct hf_woven *w = ctx;
+	uint64_t at = row / w->n_out * w->step + row % w->n_out * w->row;
+	if (w->scales != NULL) {
+		for (uint64_t i = 0; i < w->n_in / BLOCK; i++)
+			put_block(w->from + (at + i) * BLOCK_BYTES, w->scales[at + i], out + i * MXFP4_BYTES);
+		return;
+	}
+	size_t bytes = kn_type_block_bytes(w->type);
+	if (w->column == 1) {
+		memcpy(out, w->from + at * bytes, w->n_in * bytes);
+		return;
+	}
+	for (uint64_t i = 0; i < w->n_in; i++)
+		memcpy(out + i * bytes, w->from + (at + i * w->column) * bytes, bytes);
+}
+
+int hf_woven_make(const void *of, const char *path, int n_threads, void *out, struct sl_err *err)
+{
+	struct hf_woven copy = *(const struct hf_woven *)of;
+	struct convert c = {
+	    .raw_row = make_row, .ctx = &copy, .type = copy.type, .width = (size_t)copy.n_in, .n_threads = n_threads};
+	int rc = convert_rows(&c, 0, copy.n * copy.n_out, out);
+	return rc == 0 ? 0 : sl_errf(err, rc, "%s: %s", path, sl_code_name(rc));
+}
