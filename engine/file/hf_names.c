@@ -7,17 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "engine/file/hf_names.h"
 
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"},        {"mistral", "llama"},      {"qwen2", "qwen2"},       {"qwen3", "qwen3"},
-    {"bert", "bert"},          {"roberta", "bert"},       {"xlm-roberta", "bert"},  {"phi3", "phi3"},
-    {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},     {"smollm3", "smollm3"},
-    {"granite", "granite"},    {"seed_oss", "seed_oss"},  {"ernie4_5", "ernie4_5"}, {"glm4", "glm4"},
-    {"glm4_moe", "glm4moe"},   {"olmoe", "olmoe"},        {"gemma2", "gemma2"},     {"gemma3_text", "gemma3"},
-    {"gemma3", "gemma3"},
+    {"llama", "llama"},         {"mistral", "llama"},      {"qwen2", "qwen2"},       {"qwen3", "qwen3"},
+    {"bert", "bert"},           {"roberta", "bert"},       {"xlm-roberta", "bert"},  {"phi3", "phi3"},
+    {"qwen2_moe", "qwen2moe"},  {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},     {"smollm3", "smollm3"},
+    {"granite", "granite"},     {"seed_oss", "seed_oss"},  {"ernie4_5", "ernie4_5"}, {"glm4", "glm4"},
+    {"glm4_moe", "glm4moe"},    {"olmoe", "olmoe"},        {"gemma2", "gemma2"},     {"gemma3_text", "gemma3"},
+    {"gemma3", "gemma3"},       {"gpt_oss", "gpt-oss"},    {"olmo2", "olmo2"},       {"olmo3", "olmo2"},
+    {"cohere", "command-r"},    {"cohere2", "cohere2"},    {"phimoe", "phimoe"},     {"minimax_m2", "minimax-m2"},
+    {"ministral3", "mistral3"}, {"falcon", "falcon"},      {"gpt_neox", "gptneox"},
 };
 
 const char *hf_family(const char *model_type)
@@ -35,11 +38,35 @@ struct pair {
 static const struct pair whole[] = {
     {"embed_tokens.weight", "token_embd.weight"},
     {"norm.weight", "output_norm.weight"},
+    {"norm.bias", "output_norm.bias"},
     {"lm_head.weight", "output.weight"},
+    {"lm_head.bias", "output.bias"},
+    {"word_embeddings.weight", "token_embd.weight"},
+    {"ln_f.weight", "output_norm.weight"},
+    {"ln_f.bias", "output_norm.bias"},
+    {"embed_in.weight", "token_embd.weight"},
+    {"final_layer_norm.weight", "output_norm.weight"},
+    {"final_layer_norm.bias", "output_norm.bias"},
+    {"embed_out.weight", "output.weight"},
 };
 
 static const struct pair in_layers[] = {
     {"input_layernorm.weight", "attn_norm.weight"},
+    {"input_layernorm.bias", "attn_norm.bias"},
+    {"post_attention_layernorm.bias", "ffn_norm.bias"},
+    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
+    /* Falcon, GPT-NeoX; their queries, keys and values are one tensor (engine/source/hf_woven.h). */
+    {"ln_attn.weight", "attn_norm_2.weight"},
+    {"ln_attn.bias", "attn_norm_2.bias"},
+    {"ln_mlp.weight", "attn_norm.weight"},
+    {"ln_mlp.bias", "attn_norm.bias"},
+    {"self_attention.dense.weight", "attn_output.weight"},
+    {"attention.dense.weight", "attn_output.weight"},
+    {"attention.dense.bias", "attn_output.bias"},
+    {"mlp.dense_h_to_4h.weight", "ffn_up.weight"},
+    {"mlp.dense_h_to_4h.bias", "ffn_up.bias"},
+    {"mlp.dense_4h_to_h.weight", "ffn_down.weight"},
+    {"mlp.dense_4h_to_h.bias", "ffn_down.bias"},
     {"self_attn.q_proj.weight", "attn_q.weight"},
     {"self_attn.k_proj.weight", "attn_k.weight"},
     {"self_attn.v_proj.weight", "attn_v.weight"},
@@ -54,6 +81,11 @@ static const struct pair in_layers[] = {
     {"mlp.up_proj.weight", "ffn_up.weight"},
     {"mlp.gate_up_proj.weight", "ffn_up.weight"}, /* both, the gate first, as GGUF's phi3 has it */
     {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"self_attn.o_proj.bias", "attn_output.bias"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.router.weight", "ffn_gate_inp.weight"},
+    {"mlp.router.bias", "ffn_gate_inp.bias"},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias"},
     {"mlp.gate.weight", "ffn_gate_inp.weight"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
     {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight"},
@@ -173,6 +205,17 @@ static bool expert_name(const char *rest, char *out, size_t out_bytes)
 	return false;
 }
 
+/* Whether GGUF names a folder's post_attention_layernorm like a norm of what attention adds: it is one in these, or it
+ * is the feed-forward half's own in those of whose files GGUF has that name. */
+static bool norm_is_post(const char *family)
+{
+	static const char *const those[] = {"gemma2", "gemma3", "olmo2", "seed_oss", "glm4moe", "gpt-oss"};
+	for (size_t i = 0; i < sizeof those / sizeof *those; i++)
+		if (strcmp(those[i], family) == 0)
+			return true;
+	return false;
+}
+
 bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_bytes)
 {
 	/* The text model of a larger one is nested: "language_model.model.layers…", and newer writers
@@ -185,18 +228,23 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 			at += 6;
 		else if (begins(at, "language_model."))
 			at += 15;
+		else if (begins(at, "transformer."))
+			at += 12;
+		else if (begins(at, "gpt_neox."))
+			at += 9;
 		else
 			break;
 	}
 	if (begins(at, "vision_tower.") || begins(at, "vision_model.") || begins(at, "multi_modal_projector.") ||
-	    strstr(at, "rotary_emb.inv_freq") != NULL)
+	    strstr(at, "rotary_emb.inv_freq") != NULL || text_ends(at, ".attention.bias") ||
+	    text_ends(at, ".attention.masked_bias"))
 		return false;
 	const char *to = find(whole, sizeof whole / sizeof *whole, at);
 	if (to != NULL) {
 		snprintf(out, out_bytes, "%s", to);
 		return true;
 	}
-	const char *layer = begins(at, "layers.") ? at + 7 : "";
+	const char *layer = begins(at, "layers.") ? at + 7 : begins(at, "h.") ? at + 2 : "";
 	int digits = layer_digits(layer);
 	if (digits > 0) {
 		const char *rest = layer + digits + 1;
@@ -204,8 +252,8 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 		to = expert_name(rest, expert, sizeof expert) ? expert
 		     : strcmp(rest, "post_attention_layernorm.weight") != 0
 			 ? find(in_layers, sizeof in_layers / sizeof *in_layers, rest)
-		     : begins(family, "gemma") ? "post_attention_norm.weight"
-					       : "ffn_norm.weight";
+		     : norm_is_post(family) ? "post_attention_norm.weight"
+					    : "ffn_norm.weight";
 		if (to != NULL) {
 			snprintf(out, out_bytes, "blk.%.*s.%s", digits, layer, to);
 			return true;

@@ -87,6 +87,7 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 					      .n_used = a->experts.n_used,
 					      .sigmoid = a->experts.sigmoid,
 					      .norm = a->experts.norm,
+					      .sparse = a->experts.sparse,
 					      .scale = a->experts.scale},
 				    .gate = x->weights,
 				    .up = x->weights + n,

@@ -5,9 +5,20 @@
  */
 #include "engine/model/model_priv.h"
 
+/* m->normed = x + add (NULL: x), which becomes x, normed; add may be m->normed. */
+static int norm(struct model *m, const float *add, const float *gain, const float *bias, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	if (a->layer_norm)
+		return o->layernorm(m->backend, m->x, add, gain, bias, a->rms_eps, n, a->n_embd, m->normed);
+	return add == NULL ? o->rmsnorm(m->backend, m->x, gain, a->rms_eps, n, a->n_embd, m->normed)
+			   : o->add_rmsnorm(m->backend, m->x, add, gain, a->rms_eps, n, a->n_embd, m->normed);
+}
+
 /* x += what a half of a layer has made in m->normed, normed itself where the family does so; then m->normed is x
- * normed for what comes next, with that one's gain (NULL: nothing comes). */
-static int add_back(struct model *m, const float *post_norm, const float *next_norm, int n)
+ * normed for what comes next, with that one's gain and bias (gain NULL: it reads x, or nothing comes). */
+static int add_back(struct model *m, const float *post_norm, const float *gain, const float *bias, int n)
 {
 	const struct model_arch *a = &m->info.arch;
 	int rc = 0;
@@ -17,9 +28,14 @@ static int add_back(struct model *m, const float *post_norm, const float *next_n
 		rc = m->ops->scale(m->backend, m->normed, a->residual_scale, n, a->n_embd);
 	if (rc != 0)
 		return rc;
-	if (next_norm == NULL)
+	if (gain == NULL)
 		return m->ops->add(m->backend, m->x, m->normed, n, a->n_embd);
-	return m->ops->add_rmsnorm(m->backend, m->x, m->normed, next_norm, a->rms_eps, n, a->n_embd, m->normed);
+	return norm(m, m->normed, gain, bias, n);
+}
+
+int model_add_bias(struct model *m, float *x, const float *bias, int n, int width)
+{
+	return bias != NULL ? m->ops->add_row(m->backend, x, bias, n, width) : 0;
 }
 
 /* As model_project, in m->qkv, and on to the pages: one product. */
@@ -77,36 +93,84 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
 		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, l->n_ff, gelu, m->gate);
 	}
+	if (l->gate.data == NULL) {
+		rc = o->matmul(b, &l->up, from, n, m->gate);
+		if (rc == 0)
+			rc = model_add_bias(m, m->gate, l->up_bias, n, l->n_ff);
+		return rc != 0 ? rc : o->gelu(b, m->gate, n, l->n_ff);
+	}
 	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
 		return rc;
 	return gelu ? o->gelu_mul(b, m->gate, m->up, n, l->n_ff) : o->silu_mul(b, m->gate, m->up, n, l->n_ff);
 }
 
-/* The feed-forward half, from m->normed to m->normed. */
-static int feed_forward(struct model *m, const struct layer *l, int n)
+/* The feed-forward half, from the rows at `from` to m->normed. */
+static int feed_forward(struct model *m, const struct layer *l, const float *from, int n)
 {
 	if (l->experts != NULL)
 		return experts_run(m, l, n);
-	int rc = model_widen(m, l, m->normed, n);
-	return rc != 0 ? rc : m->ops->matmul(m->backend, &l->down, m->gate, n, m->normed);
+	int rc = model_widen(m, l, from, n);
+	if (rc == 0)
+		rc = m->ops->matmul(m->backend, &l->down, m->gate, n, m->normed);
+	return rc != 0 ? rc : model_add_bias(m, m->normed, l->down_bias, n, m->info.arch.n_embd);
 }
 
-/* Takes x normed in m->normed, and leaves it there for the next layer. */
-static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
+/* Attention from the rows at `from`, to out. */
+static int attend(struct model *m, int i, const float *from, int n, const struct kn_kv *kv, float *out)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
-	struct kn_backend *b = m->backend;
 	struct layer *l = &m->layers[i];
 	bool joined = l->qkv.data != NULL;
 	int rc;
-	if ((rc = model_project(m, l, m->normed, n, kv, i)) != 0 ||
-	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
-	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
-	    (l->o_bias != NULL && (rc = o->add_row(b, m->normed, l->o_bias, n, a->n_embd)) != 0) ||
-	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = feed_forward(m, l, n)) != 0)
+	if ((rc = model_project(m, l, from, n, kv, i)) != 0 ||
+	    (rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
+	    (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0)
 		return rc;
-	return add_back(m, l->post_ffn_norm, i + 1 < a->n_layers ? l[1].attn_norm : NULL, n);
+	return model_add_bias(m, out, l->o_bias, n, a->n_embd);
+}
+
+/* Both halves of a layer, from m->normed; what they add, together, in m->normed. */
+static int run_beside(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	const struct layer *l = &m->layers[i];
+	int rc = attend(m, i, m->normed, n, kv, m->beside);
+	if (rc == 0 && l->ffn_norm != NULL)
+		rc = norm(m, NULL, l->ffn_norm, l->ffn_norm_bias, n);
+	if (rc == 0)
+		rc = feed_forward(m, l, m->normed, n);
+	return rc != 0 ? rc : m->ops->add(m->backend, m->normed, m->beside, n, m->info.arch.n_embd);
+}
+
+/* One half after the other; what the second adds in m->normed. */
+static int run_in_turn(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	const struct layer *l = &m->layers[i];
+	int rc = attend(m, i, l->attn_norm != NULL ? m->normed : m->x, n, kv, m->normed);
+	if (rc == 0)
+		rc = add_back(m, l->post_attn_norm, l->ffn_norm, l->ffn_norm_bias, n);
+	return rc != 0 ? rc : feed_forward(m, l, l->ffn_norm != NULL ? m->normed : m->x, n);
+}
+
+/* Takes x normed in m->normed, and leaves it there for the next layer; x itself is enough for layers without a norm. */
+static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	const struct layer *l = &m->layers[i], *next = i + 1 < m->info.arch.n_layers ? l + 1 : NULL;
+	int rc = m->info.arch.parallel != ARCH_PARALLEL_NONE ? run_beside(m, i, n, kv) : run_in_turn(m, i, n, kv);
+	if (rc != 0)
+		return rc;
+	return add_back(m, l->post_ffn_norm, next != NULL ? next->attn_norm : NULL,
+			next != NULL ? next->attn_norm_bias : NULL, n);
+}
+
+/* m->normed of n rows, normed for the head. */
+static int output_norm(struct model *m, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	if (a->layer_norm)
+		return m->ops->layernorm(m->backend, m->normed, NULL, m->output_norm, m->output_norm_bias, a->rms_eps,
+					 n, a->n_embd, m->normed);
+	return m->ops->rmsnorm(m->backend, m->normed, m->output_norm, a->rms_eps, n, a->n_embd, m->normed);
 }
 
 /* Logits of the rows that are wanted. */
@@ -116,9 +180,9 @@ static int forward_head(struct model *m, const int32_t *want, int n_want)
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	int rc;
-	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 ||
-	    (rc = o->rmsnorm(b, m->normed, m->output_norm, a->rms_eps, n_want, a->n_embd, m->normed)) != 0 ||
-	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0)
+	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 || (rc = output_norm(m, n_want)) != 0 ||
+	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0 ||
+	    (rc = model_add_bias(m, m->logits, m->head_bias, n_want, a->n_vocab)) != 0)
 		return rc;
 	if (a->logit_scale != 1 && (rc = o->scale(b, m->logits, a->logit_scale, n_want, a->n_vocab)) != 0)
 		return rc;
@@ -154,8 +218,8 @@ static int decoder_begin(struct model *m, int n)
 {
 	const struct model_arch *a = &m->info.arch;
 	int rc = a->embed_scale != 1 ? m->ops->scale(m->backend, m->x, a->embed_scale, n, a->n_embd) : 0;
-	return rc != 0 ? rc
-		       : m->ops->rmsnorm(m->backend, m->x, m->layers[0].attn_norm, a->rms_eps, n, a->n_embd, m->normed);
+	const struct layer *first = &m->layers[0];
+	return rc != 0 || first->attn_norm == NULL ? rc : norm(m, NULL, first->attn_norm, first->attn_norm_bias, n);
 }
 
 static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *kv, int n_layers, const int32_t *want,

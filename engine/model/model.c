@@ -210,28 +210,40 @@ int model_alloc_floats(struct model *m, const char *what, size_t n, float **out,
 	return 0;
 }
 
-/* A vector of floats, brought to the backend, with offset added to each. */
-static int put_vector(struct model *m, const char *name, int n, float offset, float *to, struct sl_err *err)
+/* n floats from number `first` on of a vector of `all`, brought to the backend, with offset added to each. */
+static int put_part(struct model *m, const char *name, int all, int first, int n, float offset, float *to,
+		    struct sl_err *err)
 {
 	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
-	if (t->n_dims > 2 || t->dims[0] * t->dims[1] != (uint64_t)n ||
+	if (t->n_dims > 2 || t->dims[0] * t->dims[1] != (uint64_t)all ||
 	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
-			       name, n);
+			       name, all);
+	int rc = model_file_bring(m->file, t, err);
+	if (rc != 0)
+		return rc;
 	float *host = sl_zalloc_n((size_t)n, sizeof *host);
 	if (host == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file),
 			       name, n);
-	kn_dequantize(t->type, t->data, (size_t)n, host);
+	kn_dequantize(t->type, (const uint8_t *)t->data + (size_t)first * kn_type_block_bytes(t->type), (size_t)n,
+		      host);
 	for (int i = 0; i < n; i++)
 		host[i] += offset;
-	int rc = m->ops->upload(m->backend, to, host, (size_t)n);
+	rc = m->ops->upload(m->backend, to, host, (size_t)n);
 	sl_free(host);
+	if (t->made != NULL)
+		model_file_let_go(m->file, t);
 	return rc == 0
 		   ? 0
 		   : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file), name);
+}
+
+static int put_vector(struct model *m, const char *name, int n, float offset, float *to, struct sl_err *err)
+{
+	return put_part(m, name, n, 0, n, offset, to, err);
 }
 
 int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
@@ -282,13 +294,15 @@ int model_load_qkv(struct model *m, int i, struct sl_err *err)
 	return model_load_matrix(m, model_in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
 }
 
-/* gate and up, or both in ffn_up. */
+/* gate and up, or both in ffn_up; or up alone. */
 int model_load_gate_up(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
 	char name[64], names[2][64];
 	int rc;
+	if (a->ungated)
+		return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
 	if (model_file_find(m->file, model_in_layer(i, "ffn_gate.weight", name)) == NULL) {
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
@@ -327,6 +341,13 @@ int model_load_biases(struct model *m, int i, struct sl_err *err)
 	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
 		return rc;
 	float *k = joined ? l->q_bias + q_width : l->k_bias, *v = joined ? k + kv_width : l->v_bias;
+	if (model_file_find(m->file, model_in_layer(i, "attn_qkv.bias", name)) != NULL) {
+		int all = q_width + 2 * kv_width;
+		if ((rc = put_part(m, name, all, 0, q_width, 0, l->q_bias, err)) != 0 ||
+		    (rc = put_part(m, name, all, q_width, kv_width, 0, k, err)) != 0)
+			return rc;
+		return put_part(m, name, all, q_width + kv_width, kv_width, 0, v, err);
+	}
 	if ((rc = put_vector(m, model_in_layer(i, "attn_q.bias", name), q_width, 0, l->q_bias, err)) != 0 ||
 	    (rc = put_vector(m, model_in_layer(i, "attn_k.bias", name), kv_width, 0, k, err)) != 0)
 		return rc;
@@ -351,22 +372,29 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
 	float gain = a->norm_gain_offset;
+	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, dense = !arch_mixes(a, i);
+	const char *second = a->attn_norm_is_2 ? "attn_norm" : a->ffn_norm_is_post ? "post_attention_norm" : "ffn_norm";
+	const char *first = a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm";
+	bool has_first = !a->no_pre_norms, has_second = has_first && (a->parallel == ARCH_PARALLEL_NONE || two);
 	const struct {
 		bool has;
-		const char *name;
+		const char *name, *kind;
 		int n;
 		float offset;
 		float **out;
 	} vectors[] = {
-	    {true, "attn_norm.weight", a->n_embd, gain, &l->attn_norm},
-	    {true, a->ffn_norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", a->n_embd, gain,
-	     &l->ffn_norm},
-	    {a->post_norms, "post_attention_norm.weight", a->n_embd, gain, &l->post_attn_norm},
-	    {a->post_norms, "post_ffw_norm.weight", a->n_embd, gain, &l->post_ffn_norm},
-	    {a->o_bias, "attn_output.bias", a->n_embd, 0, &l->o_bias},
-	    {a->sinks, "attn_sinks.weight", a->n_heads, 0, &l->sinks},
-	    {a->qk_norm, "attn_q_norm.weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
-	    {a->qk_norm, "attn_k_norm.weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
+	    {has_first, first, "weight", a->n_embd, gain, &l->attn_norm},
+	    {has_first && a->norm_biases, first, "bias", a->n_embd, 0, &l->attn_norm_bias},
+	    {has_second, second, "weight", a->n_embd, gain, &l->ffn_norm},
+	    {has_second && a->norm_biases, second, "bias", a->n_embd, 0, &l->ffn_norm_bias},
+	    {a->post_norms, "post_attention_norm", "weight", a->n_embd, gain, &l->post_attn_norm},
+	    {a->post_norms, "post_ffw_norm", "weight", a->n_embd, gain, &l->post_ffn_norm},
+	    {a->o_bias, "attn_output", "bias", a->n_embd, 0, &l->o_bias},
+	    {dense && a->ff_biases, "ffn_up", "bias", a->n_ff, 0, &l->up_bias},
+	    {dense && a->ff_biases, "ffn_down", "bias", a->n_embd, 0, &l->down_bias},
+	    {a->sinks, "attn_sinks", "weight", a->n_heads, 0, &l->sinks},
+	    {a->qk_norm, "attn_q_norm", "weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
+	    {a->qk_norm, "attn_k_norm", "weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
 	};
 	char name[64];
 	if (a->encoder)
@@ -380,15 +408,30 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	if (rc == 0)
 		rc = arch_mixes(a, i) ? experts_load(m, i, err) : load_dense(m, i, err);
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
-		if (vectors[k].has)
-			rc = model_load_vector(m, model_in_layer(i, vectors[k].name, name), vectors[k].n,
-					       vectors[k].offset, vectors[k].out, err);
+		if (vectors[k].has) {
+			char what[40];
+			snprintf(what, sizeof what, "%s.%s", vectors[k].name, vectors[k].kind);
+			rc = model_load_vector(m, model_in_layer(i, what, name), vectors[k].n, vectors[k].offset,
+					       vectors[k].out, err);
+		}
 	int window = arch_window(a, i);
 	l->attn =
 	    (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window, .sinks = l->sinks};
 	if (l->qkv.data != NULL)
 		l->attn.q_row = l->qkv.n_out;
 	l->rope = !arch_turns(a, i) ? &m->no_rope : window > 0 ? &m->rope_windowed : &m->rope;
+	return rc;
+}
+
+/* Vectors between the last layer and the logits. */
+static int load_output(struct model *m, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	int rc = model_load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset, &m->output_norm, err);
+	if (rc == 0 && a->norm_biases)
+		rc = model_load_vector(m, "output_norm.bias", a->n_embd, 0, &m->output_norm_bias, err);
+	if (rc == 0 && a->head_bias)
+		rc = model_load_vector(m, "output.bias", a->n_vocab, 0, &m->head_bias, err);
 	return rc;
 }
 
@@ -408,9 +451,7 @@ static int load_weights(struct model *m, struct sl_err *err)
 	else if (rc == 0)
 		rc = model_load_matrix(m, "output.weight", a->n_vocab, a->n_embd, &m->head, err);
 	if (rc == 0)
-		rc = a->encoder ? encoder_load(m, err)
-				: model_load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset,
-						    &m->output_norm, err);
+		rc = a->encoder ? encoder_load(m, err) : load_output(m, err);
 	if (rc == 0)
 		rc = pooling_load(m, err);
 	/* The head's reader has these in arch.rope. */
@@ -446,11 +487,12 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	    {&m->x, (size_t)a->n_embd, true},
 	    {&m->normed, (size_t)a->n_embd, true},
 	    {&m->attn, q_width, true},
+	    {&m->beside, (size_t)a->n_embd, a->parallel != ARCH_PARALLEL_NONE},
 	    {&m->q, q_width, three},
 	    {&m->k, kv_width, three},
 	    {&m->v, kv_width, three},
 	    {&m->gate, ff, ff > 0},
-	    {&m->up, ff, two && ff > 0},
+	    {&m->up, ff, two && ff > 0 && !a->ungated},
 	    {&m->logits, (size_t)a->n_vocab, !a->encoder},
 	    {&m->sums, (size_t)a->n_embd, a->pooling == ARCH_POOL_MEAN},
 	    {&m->gate_up, 2 * ff, gate_up},
@@ -536,8 +578,13 @@ static int open_model(struct model *m, const char *path, uint64_t max_bytes, str
 static struct kn_rope make_rope(const struct arch_rope *r, int n_ctx, double *inv_freq)
 {
 	rope_frequencies(r, inv_freq);
-	return (struct kn_rope){
-	    .n_rot = r->n_rot, .halves = r->halves, .inv_freq = inv_freq, .magnitude = (float)rope_magnitude(r, n_ctx)};
+	return (struct kn_rope){.n_rot = r->n_rot,
+				.halves = r->halves,
+				.inv_freq = inv_freq,
+				.magnitude = (float)rope_magnitude(r, n_ctx),
+				.grow = r->grow,
+				.grow_every = r->grow_every,
+				.grow_from = r->grow_from};
 }
 
 static void set_rope(struct model *m)
@@ -656,6 +703,9 @@ void model_free(struct model *m)
 			   m->rank_out_bias,
 			   m->sums,
 			   m->output_norm,
+			   m->output_norm_bias,
+			   m->head_bias,
+			   m->beside,
 			   m->x,
 			   m->normed,
 			   m->q,

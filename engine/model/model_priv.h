@@ -15,11 +15,9 @@ struct layer_experts;
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
-	/* Encoders. */
-	float *attn_norm_bias, *ffn_norm_bias, *up_bias, *down_bias;
-	float *o_bias, *sinks; /* o_bias: encoders' too */
+	float *attn_norm_bias, *ffn_norm_bias, *up_bias, *down_bias, *o_bias, *sinks;
 	/* Of joined products q, k, v, gate and up are empty, and qkv and gate_up hold them; where none are joined, qkv
-	 * and gate_up are empty. */
+	 * and gate_up are empty. A half without a gate has up only. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	int n_ff; /* of gate, up and down: the dense half, or a mixture's shared expert; 0: it has none */
 	struct layer_experts *experts; /* NULL: a dense layer */
@@ -47,6 +45,7 @@ struct model {
 	struct layer *layers;
 	struct kn_weight embed, head; /* head is embed when tied */
 	float *output_norm;           /* NULL in encoders */
+	float *output_norm_bias, *head_bias;
 	/* Encoders: tables as floats, the norm of embeddings. RANK: its head. */
 	float *positions, *types, *embed_norm, *embed_norm_bias, *rank_dense_bias, *rank_out_bias;
 	struct kn_weight rank_dense, rank_out;
@@ -58,6 +57,7 @@ struct model {
 	int logit_rows; /* of logits; as many may be wanted, or half of them where it is less than max_rows */
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
+	float *beside; /* what attention adds, while the other half runs on the same rows */
 	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
 	float *routed, *shared, *shared_gate, *work;
 	float *sums;          /* [max_rows][n_embd], by slot: of MEAN */
@@ -89,7 +89,9 @@ const char *model_in_layer(int layer, const char *what, char name[64]);
 
 /* Of n normed rows: queries in m->q or m->qkv, keys and values in their pages. */
 int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer);
-/* What goes into the second matrix of a gated feed-forward half, in m->gate. */
+/* bias NULL: nothing. */
+int model_add_bias(struct model *m, float *x, const float *bias, int n, int width);
+/* What goes into the second matrix of a feed-forward half, in m->gate. */
 int model_widen(struct model *m, const struct layer *l, const float *from, int n);
 
 /* ---- experts.c ---- */

@@ -29,6 +29,13 @@ enum arch_pooling {
 	ARCH_POOL_RANK, /* the first row, through a head that turns it into a score */
 };
 
+/* Whether attention and feed-forward of a layer both read the stream before it, and what they add is added together. */
+enum arch_parallel {
+	ARCH_PARALLEL_NONE, /* feed-forward reads what attention has added */
+	ARCH_PARALLEL_ONE_NORM,
+	ARCH_PARALLEL_TWO_NORMS, /* each has a norm of its own */
+};
+
 enum { ARCH_MAX_LENGTHS = 16 };
 enum { ARCH_MAX_ROT = 512 }; /* the limit for pairs of one head */
 
@@ -43,6 +50,8 @@ struct arch_rope {
 	bool fractional;             /* YARN: the ramp's ends are not rounded to whole pairs */
 	double magnitude;            /* YARN, LONGROPE: on cosine and sine; 0: the scaling's own rule */
 	int original_ctx;            /* LLAMA3, YARN, LONGROPE */
+	float grow;                  /* of queries by position (kn_rope): Ministral 3; 0: none */
+	int grow_every, grow_from;
 	/* Divisors of each pair's frequency, n_rot/2 of them: LONGROPE (chosen by whether the model's
 	 * n_ctx exceeds original_ctx) or a file's own rope_freqs; n_factors is 0 when there are none. */
 	int n_factors;
@@ -59,6 +68,7 @@ struct arch_experts {
 	bool norm;            /* the weights of a row's experts are divided by their sum */
 	float scale;          /* of the weights */
 	bool clamped, biases; /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
+	float sparse;         /* kn_route.sparse; 0: not */
 	bool shared_gate;     /* the shared expert's output is multiplied by the sigmoid of a product */
 };
 
@@ -74,7 +84,15 @@ struct model_arch {
 	bool o_bias, sinks; /* attention's output has a bias, its softmax sinks: gpt-oss */
 	/* The feed-forward half's norm is named as the one of what attention adds is elsewhere: gpt-oss. */
 	bool ffn_norm_is_post;
-	bool post_norms;        /* RMS norms of the outputs of attention and feed-forward: Gemma 2, 3 */
+	bool post_norms;   /* norms of the outputs of attention and feed-forward: Gemma 2, 3 */
+	bool no_pre_norms; /* neither reads a norm: OLMo 2, 3 */
+	bool layer_norm;   /* norms subtract the mean, with rms_eps: Command-R, Phi-3.5-MoE, Falcon, GPT-NeoX */
+	bool norm_biases;  /* with layer_norm: and add a bias */
+	enum arch_parallel parallel;
+	bool attn_norm_is_2;    /* TWO_NORMS: attention's is named attn_norm_2, the other attn_norm: Falcon 40B */
+	bool ungated;           /* feed-forward is up, GELU by the error function, and down: BERT, Falcon, GPT-NeoX */
+	bool ff_biases;         /* with ungated: up and down have biases */
+	bool head_bias;         /* the output matrix has one: Phi-3.5-MoE */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */
 	enum arch_act act;
@@ -83,6 +101,7 @@ struct model_arch {
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float residual_scale;              /* of what each half of a layer adds: Granite, else 1 */
 	float logit_scale;                 /* of the logits: Granite, else 1 */
+	bool no_rope_full;                 /* layers without a window do not turn: Cohere 2 */
 	int no_rope_every;                 /* every no_rope_every-th layer does not turn: SmolLM3; 0: all do */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
 	int window;                        /* positions that a windowed layer sees, its own included; 0: none */
@@ -96,7 +115,6 @@ struct model_arch {
 	bool encoder;
 	int n_types;     /* entries of the table of types; 0: none */
 	int first_pos;   /* row of the position table for position 0 */
-	bool gated;      /* encoder: gate and up, with SiLU, instead of up with GELU */
 	bool no_biases;  /* encoder: products have no biases */
 	bool rank_dense; /* RANK: a dense layer with tanh before the score */
 	struct arch_rope rope;
@@ -129,13 +147,7 @@ static inline uint64_t arch_ff_floats(const struct model_arch *a)
 	const struct arch_experts *x = &a->experts;
 	uint64_t embd = (uint64_t)a->n_embd, dense = (uint64_t)(a->n_ff > x->n_ff_shared ? a->n_ff : x->n_ff_shared);
 	uint64_t mixture = 2 * (uint64_t)x->n_used * (embd + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
-	return 4 * dense + (x->n > 0 ? mixture : 0);
-}
-
-/* Whether layer i turns queries and keys by their positions. */
-static inline bool arch_turns(const struct model_arch *a, int layer)
-{
-	return a->no_rope_every == 0 || (layer + 1) % a->no_rope_every != 0;
+	return 4 * dense + (x->n > 0 ? mixture : 0) + (a->parallel != ARCH_PARALLEL_NONE ? embd : 0);
 }
 
 /* Positions that layer i sees, including its own; 0: all. */
@@ -144,6 +156,14 @@ static inline int arch_window(const struct model_arch *a, int layer)
 	if (a->window == 0 || (a->window_pattern > 0 && (layer + 1) % a->window_pattern == 0))
 		return 0;
 	return a->window;
+}
+
+/* Whether layer i turns queries and keys by their positions. */
+static inline bool arch_turns(const struct model_arch *a, int layer)
+{
+	if (a->no_rope_full && arch_window(a, layer) == 0)
+		return false;
+	return a->no_rope_every == 0 || (layer + 1) % a->no_rope_every != 0;
 }
 
 #endif

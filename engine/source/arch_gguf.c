@@ -9,72 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 #include "kernels/kernels.h"
-
-/* A family, apart from the keys of its file. */
-struct family {
-	const char *name;
-	bool halves, qkv_bias, qk_norm, post_norms, gelu, scaled_embed;
-	int window_pattern; /* if there is a window: 0 means every layer */
-	/* Gemma scales q·k by head_dim, except the largest model: by n_embd / n_heads. */
-	int odd_scale_layers; /* the layers of that largest model */
-	bool encoder, turns;  /* encoders; turns: rotary embedding, no biases, and a gate */
-	bool qk_norm_row;
-	bool scaled;        /* has factors between embeddings and logits: Granite */
-	bool bias_if_there; /* qkv_bias and qk_norm according to the tensors: GLM */
-	bool ffn_norm_is_post, sigmoid;
-	int no_rope_every;
-	bool oss; /* OpenAI's: sinks, biases everywhere, clamped experts */
-	/* Of mixtures of experts. shares_ff: without a key, a row's experts together are as wide as the dense half. */
-	bool experts, shares_ff, norm_weights, shared_expert;
-};
-
-static const struct family families[] = {
-    {.name = "llama", .norm_weights = true},
-    {.name = "qwen2", .halves = true, .qkv_bias = true},
-    {.name = "qwen3", .halves = true, .qk_norm = true},
-    {.name = "qwen2moe", .halves = true, .qkv_bias = true, .experts = true, .shares_ff = true, .shared_expert = true},
-    {.name = "qwen3moe", .halves = true, .qk_norm = true, .experts = true, .shares_ff = true, .norm_weights = true},
-    {.name = "olmoe", .halves = true, .qk_norm = true, .qk_norm_row = true, .experts = true},
-    {.name = "gpt-oss",
-     .halves = true,
-     .qkv_bias = true,
-     .window_pattern = 2,
-     .experts = true,
-     .norm_weights = true,
-     .oss = true},
-    {.name = "smollm3", .no_rope_every = 4},
-    {.name = "granite", .scaled = true},
-    {.name = "granitemoe", .scaled = true, .experts = true, .norm_weights = true},
-    {.name = "seed_oss", .halves = true, .qkv_bias = true, .ffn_norm_is_post = true},
-    {.name = "ernie4_5"},
-    {.name = "glm4", .post_norms = true, .bias_if_there = true},
-    {.name = "glm4moe",
-     .halves = true,
-     .bias_if_there = true,
-     .ffn_norm_is_post = true,
-     .experts = true,
-     .sigmoid = true},
-    {.name = "phi3", .halves = true},
-    {.name = "gemma2",
-     .halves = true,
-     .gelu = true,
-     .scaled_embed = true,
-     .post_norms = true,
-     .window_pattern = 2,
-     .odd_scale_layers = 46},
-    {.name = "gemma3",
-     .halves = true,
-     .gelu = true,
-     .scaled_embed = true,
-     .post_norms = true,
-     .qk_norm = true,
-     .window_pattern = 6,
-     .odd_scale_layers = 62},
-    {.name = "bert", .encoder = true},
-    {.name = "nomic-bert", .halves = true, .encoder = true, .turns = true},
-};
 
 struct reader {
 	const struct model_file *file;
@@ -141,6 +78,15 @@ static double get_float(struct reader *r, const char *field, double lo, double h
 	return v;
 }
 
+/* An optional one; *out keeps its value if the key is absent. */
+static void get_bool(struct reader *r, const char *field, bool *out)
+{
+	char key[96];
+	int rc = r->rc == 0 ? gguf_get_bool(r->g, key_of(r, field, key), out, r->err) : 0;
+	if (rc != 0 && rc != SL_ENOTFOUND)
+		r->rc = rc;
+}
+
 /* ---- rotary embedding ---- */
 
 /* Divisors of the frequencies, computed by the file's writer. */
@@ -166,15 +112,23 @@ static bool is_word(struct proto_str s, const char *word)
 	return s.n == strlen(word) && memcmp(s.at, word, s.n) == 0;
 }
 
+static const struct arch_family *find(const struct reader *r) { return arch_family_find(r->family, strlen(r->family)); }
+
 static void read_yarn(struct reader *r, struct arch_rope *rope)
 {
 	rope->scaling = ARCH_ROPE_YARN;
 	rope->original_ctx = get_int(r, "rope.scaling.original_context_length", 1, ARCH_MAX_CTX, REQUIRED);
 	rope->beta_fast = get_float(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, 32);
 	rope->beta_slow = get_float(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, 1);
-	rope->fractional = strcmp(r->family, "gpt-oss") == 0; /* its configuration's truncate; GGUF has no key for it */
+	rope->fractional = find(r)->oss; /* its configuration's truncate; GGUF has no key for it */
 	double sharper = get_float(r, "rope.scaling.attn_factor", 0.01, 100, 1);
-	rope->magnitude = sharper != 1 ? sharper * (0.1 * log(rope->factor) + 1) : 0;
+	/* transformers' mscale_all_dim beside an mscale of 1: DeepSeek's line, and Ministral 3. */
+	double all = find(r)->grows ? get_float(r, "rope.scaling.yarn_log_multiplier", 0, 100, 0) : 0;
+	double own = 0.1 * log(rope->factor) + 1;
+	if (all > 0)
+		rope->magnitude = sharper * own / (0.1 * all * log(rope->factor) + 1);
+	else
+		rope->magnitude = sharper != 1 ? sharper * own : 0;
 }
 
 static void read_rope_scaling(struct reader *r, struct arch_rope *rope)
@@ -222,7 +176,17 @@ static void read_longrope(struct reader *r, const struct model_arch *a, struct a
 	read_factors(r, far ? "rope_factors_long.weight" : "rope_factors_short.weight", rope);
 }
 
-static void read_rope(struct reader *r, const struct family *family, struct model_arch *a)
+/* Queries that grow with their positions: Ministral 3. */
+static void read_growth(struct reader *r, struct arch_rope *rope)
+{
+	rope->grow = (float)get_float(r, "attention.temperature_scale", 0, 100, 0);
+	rope->grow_every = rope->original_ctx;
+	if (rope->grow > 0 && rope->original_ctx < 1)
+		fault(r, SL_EINVAL, "%s.attention.temperature_scale needs rope.scaling.original_context_length",
+		      r->family);
+}
+
+static void read_rope(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	bool gemma3 = strcmp(a->family, "gemma3") == 0;
 	a->rope = (struct arch_rope){.halves = family->halves};
@@ -233,7 +197,12 @@ static void read_rope(struct reader *r, const struct family *family, struct mode
 	read_rope_scaling(r, &a->rope);
 	read_factors(r, "rope_freqs.weight", &a->rope);
 	read_longrope(r, a, &a->rope);
+	if (family->grows)
+		read_growth(r, &a->rope);
 	a->rope_windowed = a->rope;
+	if (family->windowed_plain)
+		a->rope_windowed =
+		    (struct arch_rope){.n_rot = a->rope.n_rot, .halves = a->rope.halves, .base = a->rope.base};
 	if (gemma3) /* windowed layers keep the plain embedding of short contexts */
 		a->rope_windowed = (struct arch_rope){.n_rot = a->rope.n_rot,
 						      .halves = true,
@@ -242,20 +211,10 @@ static void read_rope(struct reader *r, const struct family *family, struct mode
 
 /* ---- the description ---- */
 
-static const struct family *find_family(struct proto_str name)
-{
-	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-		if (is_word(name, families[i].name))
-			return &families[i];
-	return NULL;
-}
-
 static int unknown_family(const struct gguf *g, struct proto_str name, struct sl_err *err)
 {
-	char known[300];
-	size_t n = 0;
-	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-		n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", families[i].name);
+	char known[400];
+	arch_family_list(known, sizeof known);
 	return sl_errf(err, SL_EUNSUPPORTED, "%s: architecture \"%.*s\" is not supported (supported: %s)", gguf_path(g),
 		       (int)(name.n > 40 ? 40 : name.n), name.at, known);
 }
@@ -278,7 +237,7 @@ static void read_shape(struct reader *r, struct model_arch *a)
 
 float arch_gguf_attn_scale(const struct model_arch *a)
 {
-	const struct family *f = find_family((struct proto_str){a->family, strlen(a->family)});
+	const struct arch_family *f = arch_family_find(a->family, strlen(a->family));
 	bool odd = f != NULL && f->odd_scale_layers > 0 && a->n_layers == f->odd_scale_layers;
 	return 1.0f / sqrtf((float)(odd ? a->n_embd / a->n_heads : a->head_dim));
 }
@@ -286,12 +245,9 @@ float arch_gguf_attn_scale(const struct model_arch *a)
 /* GLM 4.5's: chosen by sigmoids and a bias, with dense layers first. */
 static void read_sigmoid(struct reader *r, struct model_arch *a)
 {
-	char key[96];
 	struct arch_experts *x = &a->experts;
 	int n_shared = get_int(r, "expert_shared_count", 0, 64, 0);
-	int rc = r->rc == 0 ? gguf_get_bool(r->g, key_of(r, "expert_weights_norm", key), &x->norm, r->err) : 0;
-	if (rc != 0 && rc != SL_ENOTFOUND)
-		r->rc = rc;
+	get_bool(r, "expert_weights_norm", &x->norm);
 	x->sigmoid = true;
 	x->scale = (float)get_float(r, "expert_weights_scale", 1e-6, 1e6, 1);
 	x->n_dense = get_int(r, "leading_dense_block_count", 0, a->n_layers, 0);
@@ -300,10 +256,10 @@ static void read_sigmoid(struct reader *r, struct model_arch *a)
 }
 
 /* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */
-static void read_experts(struct reader *r, const struct family *family, struct model_arch *a)
+static void read_experts(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
-	bool may = family->experts || strcmp(family->name, "llama") == 0;
+	bool may = family->experts || family->may_mix;
 	x->n = get_int(r, "expert_count", family->experts ? 1 : 0, KN_MAX_EXPERTS, family->experts ? REQUIRED : 0);
 	if (x->n == 0 || r->rc != 0)
 		return;
@@ -315,6 +271,7 @@ static void read_experts(struct reader *r, const struct family *family, struct m
 	x->n_used = get_int(r, "expert_used_count", 1, most, REQUIRED);
 	x->norm = family->norm_weights;
 	x->clamped = x->biases = family->oss;
+	x->sparse = family->sparse ? 0.01f : 0; /* router_jitter_noise of all such models; GGUF has no key for it */
 	x->scale = 1;
 	if (family->sigmoid)
 		read_sigmoid(r, a);
@@ -329,7 +286,7 @@ static void read_experts(struct reader *r, const struct family *family, struct m
 		      x->n_used);
 }
 
-static void read_attention(struct reader *r, const struct family *family, struct model_arch *a)
+static void read_attention(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	a->window = get_int(r, "attention.sliding_window", 0, ARCH_MAX_CTX, 0);
 	a->attn_softcap = (float)get_float(r, "attn_logit_softcapping", 0, 1e6, 0);
@@ -351,9 +308,10 @@ static void read_pooling(struct reader *r, struct model_arch *a)
 
 static void read_norm(struct reader *r, struct model_arch *a)
 {
-	a->rms_eps = (float)get_float(r, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, 0);
+	const char *key = a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+	a->rms_eps = (float)get_float(r, key, 1e-30, 0.999, 0);
 	if (a->rms_eps == 0)
-		fault(r, SL_EINVAL, "%s.attention.layer_norm_rms_epsilon is missing", a->family);
+		fault(r, SL_EINVAL, "%s.%s is missing", a->family, key);
 }
 
 /* The number of rows of a table; 0: there is none. */
@@ -380,20 +338,18 @@ static void read_labels(struct reader *r, const struct model_arch *a)
 		      (unsigned long long)labels.n);
 }
 
-static void read_encoder(struct reader *r, const struct family *family, struct model_arch *a)
+static void read_encoder(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
-	char key[96];
 	bool causal = false;
-	int rc = r->rc == 0 ? gguf_get_bool(r->g, key_of(r, "attention.causal", key), &causal, r->err) : 0;
-	if (rc != 0 && rc != SL_ENOTFOUND)
-		r->rc = rc;
+	get_bool(r, "attention.causal", &causal);
 	if (causal)
 		fault(r, SL_EUNSUPPORTED, "%s.attention.causal is true, which is not supported", a->family);
 	a->rms_eps = (float)get_float(r, "attention.layer_norm_epsilon", 1e-30, 0.999, 0);
 	if (a->rms_eps == 0)
 		fault(r, SL_EINVAL, "%s.attention.layer_norm_epsilon is missing", a->family);
 	a->n_types = rows_of(r, "token_types.weight");
-	a->gated = a->no_biases = family->turns;
+	a->no_biases = family->turns;
+	a->ungated = a->ff_biases = !family->turns;
 	a->qkv_bias = !family->turns;
 	a->tied_embeddings = true;
 	a->rank_dense = model_file_find(r->file, "cls.weight") != NULL;
@@ -415,6 +371,23 @@ static void read_granite(struct reader *r, struct model_arch *a)
 	a->logit_scale = 1 / (float)get_float(r, "logit_scale", 1e-6, 1e6, 1);
 }
 
+/* How a layer's halves are put together, and what is added to products, as keys and tensors say. */
+static void read_halves(struct reader *r, struct model_arch *a)
+{
+	bool parallel = a->parallel != ARCH_PARALLEL_NONE;
+	if (a->layer_norm && !a->norm_biases) /* Cohere's line */
+		a->logit_scale = (float)get_float(r, "logit_scale", 1e-6, 1e6, 1);
+	if (a->parallel == ARCH_PARALLEL_TWO_NORMS)
+		get_bool(r, "use_parallel_residual", &parallel);
+	a->attn_norm_is_2 = model_file_find(r->file, "blk.0.attn_norm_2.weight") != NULL;
+	if (a->attn_norm_is_2 && a->parallel == ARCH_PARALLEL_ONE_NORM)
+		a->parallel = ARCH_PARALLEL_TWO_NORMS;
+	if (!parallel)
+		a->parallel = ARCH_PARALLEL_NONE;
+	if (a->head_bias)
+		a->head_bias = model_file_find(r->file, "output.bias") != NULL;
+}
+
 int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_err *err)
 {
 	const struct gguf *g = model_file_gguf(f);
@@ -422,30 +395,18 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	int rc = gguf_get_str(g, "general.architecture", &name, err);
 	if (rc != 0)
 		return rc;
-	const struct family *family = find_family(name);
+	const struct arch_family *family = arch_family_find(name.at, name.n);
 	if (family == NULL)
 		return unknown_family(g, name, err);
 	struct reader r = {.file = f, .g = g, .family = family->name, .err = err};
-	*a = (struct model_arch){.embed_scale = 1,
-				 .act = family->gelu ? ARCH_GELU_TANH : ARCH_SILU,
-				 .qkv_bias = family->qkv_bias,
-				 .qk_norm = family->qk_norm,
-				 .qk_norm_row = family->qk_norm_row,
-				 .post_norms = family->post_norms,
-				 .o_bias = family->oss,
-				 .sinks = family->oss,
-				 .ffn_norm_is_post = family->oss || family->ffn_norm_is_post,
-				 .residual_scale = 1,
-				 .logit_scale = 1,
-				 .no_rope_every = family->no_rope_every,
-				 .encoder = family->encoder};
-	snprintf(a->family, sizeof a->family, "%s", family->name);
+	arch_family_begin(family, a);
 	read_shape(&r, a);
 	read_experts(&r, family, a);
 	read_attention(&r, family, a);
 	read_pooling(&r, a);
 	if (family->scaled)
 		read_granite(&r, a);
+	read_halves(&r, a);
 	if (family->bias_if_there) {
 		a->qkv_bias = model_file_find(f, "blk.0.attn_q.bias") != NULL;
 		a->qk_norm = model_file_find(f, "blk.0.attn_q_norm.weight") != NULL;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 
 static const char *key_of(const struct model_arch *a, const char *field)
@@ -45,7 +46,9 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 		put_f32(w, a, "rope.scaling.yarn_beta_fast", r->beta_fast);
 		put_f32(w, a, "rope.scaling.yarn_beta_slow", r->beta_slow);
 		/* In GGUF this factor multiplies the scaling's own rule. */
-		if (r->magnitude > 0)
+		if (r->magnitude == 1 && arch_family_find(a->family, strlen(a->family))->grows)
+			put_f32(w, a, "rope.scaling.yarn_log_multiplier", 1);
+		else if (r->magnitude > 0)
 			put_f32(w, a, "rope.scaling.attn_factor", r->magnitude / (0.1 * log(r->factor) + 1));
 		break;
 	case ARCH_ROPE_LONGROPE:
@@ -83,6 +86,10 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 	put_u32(w, a, "expert_count", a->experts.n);
 	put_u32(w, a, "expert_used_count", a->experts.n_used);
 	put_u32(w, a, "expert_feed_forward_length", a->experts.n_ff);
+	if (a->experts.sigmoid && strcmp(a->family, "minimax-m2") == 0) {
+		put_u32(w, a, "expert_gating_func", 2);
+		return;
+	}
 	if (a->experts.sigmoid) {
 		put_u32(w, a, "expert_shared_count", a->experts.n_ff_shared / a->experts.n_ff);
 		put_u32(w, a, "leading_dense_block_count", a->experts.n_dense);
@@ -94,6 +101,18 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 		put_u32(w, a, "expert_shared_feed_forward_length", a->experts.n_ff_shared);
 }
 
+/* How a layer's halves are put together, and queries that grow. */
+static void put_halves(struct gguf_writer *w, const struct model_arch *a)
+{
+	const struct arch_family *f = arch_family_find(a->family, strlen(a->family));
+	if (a->layer_norm && !a->norm_biases)
+		put_f32(w, a, "logit_scale", (double)a->logit_scale);
+	if (f->common.parallel == ARCH_PARALLEL_TWO_NORMS)
+		gguf_put_bool(w, key_of(a, "use_parallel_residual"), a->parallel != ARCH_PARALLEL_NONE);
+	if (a->rope.grow > 0)
+		put_f32(w, a, "attention.temperature_scale", (double)a->rope.grow);
+}
+
 int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err)
 {
 	const struct arch_rope *r = &a->rope;
@@ -101,18 +120,21 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		put_encoder(w, a);
 		return 0;
 	}
-	bool gemma2 = strcmp(a->family, "gemma2") == 0, gemma3 = strcmp(a->family, "gemma3") == 0;
-	bool oss = strcmp(a->family, "gpt-oss") == 0;
+	const struct arch_family *f = arch_family_find(a->family, strlen(a->family));
+	bool gemma3 = strcmp(a->family, "gemma3") == 0;
 	/* Readers of the format assume these, and no key can change them. */
 	if (gemma3 && a->rope_windowed.base != 10000)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a local rope base of %g",
 			       a->rope_windowed.base);
-	if (a->window > 0 && a->window_pattern != (gemma2 || oss ? 2 : gemma3 ? 6 : 0))
+	if (a->window > 0 && a->window_pattern != f->window_pattern)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a window in all but every %dth layer",
 			       a->window_pattern);
-	if ((a->act == ARCH_GELU_TANH) != (gemma2 || gemma3))
+	if (a->act != f->common.act)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for this activation in the family %s", a->family);
-	if (r->scaling == ARCH_ROPE_YARN && r->fractional != oss)
+	if (a->experts.sparse > 0 && a->experts.sparse != 0.01f)
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for a router_jitter_noise of %g",
+			       (double)a->experts.sparse);
+	if (r->scaling == ARCH_ROPE_YARN && r->fractional != f->oss)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "GGUF has no key for truncate %s of a rope scaling yarn in the family %s",
 			       r->fractional ? "false" : "true", a->family);
@@ -120,7 +142,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
 	put_u32(w, a, "attention.key_length", a->head_dim);
 	put_u32(w, a, "attention.value_length", a->head_dim);
-	put_f32(w, a, "attention.layer_norm_rms_epsilon", (double)a->rms_eps);
+	put_f32(w, a, a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+		(double)a->rms_eps);
 	put_u32(w, a, "vocab_size", a->n_vocab);
 	put_u32(w, a, "rope.dimension_count", r->n_rot);
 	put_f32(w, a, "rope.freq_base", r->base);
@@ -132,6 +155,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		put_f32(w, a, "residual_scale", (double)a->residual_scale);
 		put_f32(w, a, "logit_scale", 1 / (double)a->logit_scale);
 	}
+	put_halves(w, a);
 	if (a->window > 0)
 		put_u32(w, a, "attention.sliding_window", a->window);
 	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)

@@ -227,7 +227,7 @@ static void run_encoder_layer(struct run *r, int i)
 	}
 	biased(r, i, "attn_output", a->n_embd, a->n_embd, in);
 	layer_norm(r, i, "attn_output_norm");
-	if (a->gated)
+	if (!a->ungated)
 		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
 	biased(r, i, "ffn_up", a->n_ff, a->n_embd, in);
 	biased(r, i, "ffn_down", a->n_embd, a->n_ff, 1 / sqrt(a->n_ff));
@@ -279,21 +279,47 @@ static void run_experts(struct run *r, int i)
 	matrix(r, i, "ffn_down_shexp", a->n_embd, x->n_ff_shared, 1 / sqrt(x->n_ff_shared) / depth);
 }
 
-static void run_layer(struct run *r, int i)
+/* A norm of the stream. */
+static void stream_norm(struct run *r, int i, const char *name)
+{
+	char full[64];
+	if (r->m->arch.norm_biases) {
+		layer_norm(r, i, name);
+		return;
+	}
+	snprintf(full, sizeof full, "%s.weight", name);
+	gains(r, i, full, r->m->arch.n_embd, 1);
+}
+
+/* Between the halves. */
+static void run_norms(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
-	bool fused = strcmp(a->family, "phi3") == 0, wide = fused || strcmp(a->family, "glm4") == 0;
+	if (a->post_norms)
+		gains(r, i, "post_attention_norm.weight", a->n_embd, POST_GAIN);
+	if (!a->no_pre_norms && a->parallel != ARCH_PARALLEL_ONE_NORM)
+		stream_norm(r, i,
+			    a->attn_norm_is_2     ? "attn_norm"
+			    : a->ffn_norm_is_post ? "post_attention_norm"
+						  : "ffn_norm");
+}
+
+static void run_attention(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
 	int q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
 	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
-	gains(r, i, "attn_norm.weight", a->n_embd, 1);
-	if (fused) {
+	bool joined = strcmp(a->family, "phi3") == 0 || a->ungated;
+	if (joined) {
 		matrix(r, i, "attn_qkv", q + 2 * kv, a->n_embd, in);
 	} else {
 		matrix(r, i, "attn_q", q, a->n_embd, in);
 		matrix(r, i, "attn_k", kv, a->n_embd, in);
 		matrix(r, i, "attn_v", kv, a->n_embd, in);
 	}
-	if (a->qkv_bias) {
+	if (a->qkv_bias && joined) {
+		vector(r, i, "attn_qkv.bias", q + 2 * kv, 0, 0.1);
+	} else if (a->qkv_bias) {
 		vector(r, i, "attn_q.bias", q, 0, 0.1);
 		vector(r, i, "attn_k.bias", kv, 0, 0.1);
 		vector(r, i, "attn_v.bias", kv, 0, 0.1);
@@ -307,17 +333,34 @@ static void run_layer(struct run *r, int i)
 		vector(r, i, "attn_output.bias", a->n_embd, 0, 0.1 / depth);
 	if (a->sinks)
 		vector(r, i, "attn_sinks.weight", a->n_heads, 1, 1);
-	if (a->post_norms)
-		gains(r, i, "post_attention_norm.weight", a->n_embd, POST_GAIN);
-	gains(r, i, a->ffn_norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", a->n_embd, 1);
-	if (arch_mixes(a, i)) {
-		run_experts(r, i);
-		return;
-	}
-	if (!wide)
+}
+
+static void run_dense(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	bool wide = strcmp(a->family, "phi3") == 0 || strcmp(a->family, "glm4") == 0;
+	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	if (!wide && !a->ungated)
 		matrix(r, i, "ffn_gate", a->n_ff, a->n_embd, in);
 	matrix(r, i, "ffn_up", wide ? 2 * a->n_ff : a->n_ff, a->n_embd, in);
 	matrix(r, i, "ffn_down", a->n_embd, a->n_ff, 1 / sqrt(a->n_ff) / depth);
+	if (a->ff_biases) {
+		vector(r, i, "ffn_up.bias", a->n_ff, 0, 0.1);
+		vector(r, i, "ffn_down.bias", a->n_embd, 0, 0.1 / depth);
+	}
+}
+
+static void run_layer(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	if (!a->no_pre_norms)
+		stream_norm(r, i, a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm");
+	run_attention(r, i);
+	run_norms(r, i);
+	if (arch_mixes(a, i))
+		run_experts(r, i);
+	else
+		run_dense(r, i);
 	if (a->post_norms)
 		gains(r, i, "post_ffw_norm.weight", a->n_embd, POST_GAIN);
 }
@@ -339,9 +382,15 @@ static void run_all(struct run *r)
 		return;
 	}
 	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
-	gains(r, -1, "output_norm.weight", a->n_embd, 3 / (spread * width));
+	/* A layer norm divides by the same spread; where a factor follows, logits are that much larger before it. */
+	gains(r, -1, "output_norm.weight", a->n_embd,
+	      3 / (spread * width) / (a->layer_norm ? (double)a->logit_scale : 1));
+	if (a->norm_biases)
+		vector(r, -1, "output_norm.bias", a->n_embd, 0, 0.3 / (spread * width));
 	if (!a->tied_embeddings)
 		each(r, &output);
+	if (a->head_bias)
+		vector(r, -1, "output.bias", a->n_vocab, 0, 0.5);
 	int n = arch_write_extras(a, extras);
 	for (int i = 0; i < n && r->rc == 0; i++) {
 		size_t bytes = (size_t)extras[i].n * sizeof(float);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/source/arch_family.h"
 #include "engine/source/random_model.h"
 
 struct shape {
@@ -93,6 +94,28 @@ static const struct shape shapes[] = {
     {"tiny-glm4", "glm4", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0, ARCH_POOL_NONE},
     {"tiny-glm4moe", "glm4moe", 3, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
+    {"tiny-olmo2", "olmo2", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 5e5, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-olmo3", "olmo2", 5, 192, 6, 3, 32, 320, 512, 1024, 1e-6, 5e5, false, 10, ARCH_ROPE_YARN, 4, 256,
+     ARCH_POOL_NONE},
+    {"tiny-command-r", "command-r", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-cohere2", "cohere2", 5, 192, 6, 2, 32, 320, 512, 1024, 1e-5, 5e4, true, 12, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-minimax-m2", "minimax-m2", 2, 256, 4, 2, 96, 192, 512, 1024, 1e-6, 5e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-mistral3", "mistral3", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_YARN, 16, 64,
+     ARCH_POOL_NONE},
+    {"tiny-phimoe", "phimoe", 2, 256, 4, 2, 64, 192, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
+     ARCH_POOL_NONE},
+    {"tiny-falcon", "falcon", 2, 256, 4, 1, 64, 1024, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-falcon-40b", "falcon", 3, 192, 6, 2, 32, 768, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-gptneox", "gptneox", 2, 256, 4, 4, 64, 1024, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-gptneox-2", "gptneox", 3, 192, 6, 6, 32, 320, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
      ARCH_POOL_NONE},
     {"tiny-gemma2", "gemma2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e4, true, 64, ARCH_ROPE_PLAIN, 0, 0,
@@ -133,6 +156,8 @@ static const struct mixture {
       .sigmoid = true,
       .norm = true,
       .scale = 1.5f}},
+    {"tiny-minimax-m2", {.n = 8, .n_used = 3, .n_ff = 192, .sigmoid = true, .norm = true}},
+    {"tiny-phimoe", {.n = 6, .n_used = 2, .n_ff = 192, .sparse = 0.01f}},
     {"tiny-mixtral", {.n = 4, .n_used = 2, .n_ff = 512, .norm = true}},
     {"tiny-olmoe", {.n = 8, .n_used = 3, .n_ff = 256}},
     {"tiny-qwen2moe", {.n = 6, .n_used = 4, .n_ff = 256, .n_ff_shared = 512, .shared_gate = true}},
@@ -150,67 +175,69 @@ static struct arch_experts experts_of(const char *shape)
 	return (struct arch_experts){0};
 }
 
+/* Elements of a head that turn. */
+static int partial_of(const char *family, int head_dim)
+{
+	if (strncmp(family, "glm4", 4) == 0)
+		return head_dim / 2;
+	return strcmp(family, "gptneox") == 0 ? head_dim / 4 : strcmp(family, "minimax-m2") == 0 ? 64 : head_dim;
+}
+
 static void describe(const struct shape *s, struct model_arch *a)
 {
-	bool gemma2 = strcmp(s->family, "gemma2") == 0, gemma3 = strcmp(s->family, "gemma3") == 0;
-	bool gemma = gemma2 || gemma3, oss = strcmp(s->family, "gpt-oss") == 0;
-	bool granite = strncmp(s->family, "granite", 7) == 0, seed = strcmp(s->family, "seed_oss") == 0;
-	bool glm4 = strcmp(s->family, "glm4") == 0, glm4moe = strcmp(s->family, "glm4moe") == 0;
-	bool pairs = granite || glm4 || strcmp(s->family, "llama") == 0 || strcmp(s->family, "smollm3") == 0 ||
-		     strcmp(s->family, "ernie4_5") == 0;
-	*a = (struct model_arch){
-	    .n_layers = s->n_layers,
-	    .n_embd = s->n_embd,
-	    .n_heads = s->n_heads,
-	    .n_kv_heads = s->n_kv_heads,
-	    .head_dim = s->head_dim,
-	    .n_ff = s->n_ff,
-	    .n_vocab = s->n_vocab,
-	    .n_ctx = s->n_ctx,
-	    .rms_eps = (float)s->eps,
-	    .tied_embeddings = s->tied,
-	    .qkv_bias = oss || seed || glm4 || glm4moe || strncmp(s->family, "qwen2", 5) == 0,
-	    .o_bias = oss,
-	    .sinks = oss,
-	    .ffn_norm_is_post = oss || seed || glm4moe,
-	    .residual_scale = granite ? 0.25f : 1,
-	    .logit_scale = granite ? 1 / 8.0f : 1,
-	    .no_rope_every = strcmp(s->family, "smollm3") == 0 ? 4 : 0,
-	    .qk_norm = gemma3 || strncmp(s->family, "qwen3", 5) == 0 || strcmp(s->family, "olmoe") == 0 || glm4moe,
-	    .qk_norm_row = strcmp(s->family, "olmoe") == 0,
-	    .experts = experts_of(s->name),
-	    .post_norms = gemma || glm4,
-	    .act = gemma ? ARCH_GELU_TANH : ARCH_SILU,
-	    .embed_scale = gemma     ? sqrtf((float)s->n_embd)
-			   : granite ? 12
-				     : 1,
-	    .attn_scale = granite ? 0.0625f : 1.0f / sqrtf((float)s->head_dim),
-	    .attn_softcap = gemma2 ? 50 : 0,
-	    .final_softcap = gemma2 ? 30 : 0,
-	    .window = s->window,
-	    .window_pattern = gemma2 || oss ? 2
-			      : gemma3      ? 6
-					    : 0,
-	    .rope = {.n_rot = glm4 || glm4moe ? s->head_dim / 2 : s->head_dim,
-		     .halves = !pairs,
-		     .base = s->base,
-		     .scaling = s->scaling,
-		     .factor = s->factor,
-		     .original_ctx = s->original_ctx,
-		     .beta_fast = 32,
-		     .beta_slow = 1,
-		     .fractional = oss,
-		     .low_freq = 1,
-		     .high_freq = 4},
-	};
-	snprintf(a->family, sizeof a->family, "%s", s->family);
+	const struct arch_family *f = arch_family_find(s->family, strlen(s->family));
+	bool granite = f->scaled, glm = f->bias_if_there, gemma2 = strcmp(s->family, "gemma2") == 0;
+	arch_family_begin(f, a);
+	a->n_layers = s->n_layers;
+	a->n_embd = s->n_embd;
+	a->n_heads = s->n_heads;
+	a->n_kv_heads = s->n_kv_heads;
+	a->head_dim = s->head_dim;
+	a->n_ff = s->n_ff;
+	a->n_vocab = s->n_vocab;
+	a->n_ctx = s->n_ctx;
+	a->rms_eps = (float)s->eps;
+	a->tied_embeddings = s->tied;
+	a->experts = experts_of(s->name);
+	a->qkv_bias = a->qkv_bias || glm;
+	a->qk_norm = a->qk_norm || strcmp(s->family, "glm4moe") == 0;
+	a->embed_scale = f->scaled_embed ? sqrtf((float)s->n_embd) : granite ? 12 : 1;
+	a->residual_scale = granite ? 0.25f : 1;
+	a->logit_scale = granite ? 1 / 8.0f : a->layer_norm && !a->norm_biases ? 0.25f : 1;
+	a->attn_scale = granite ? 0.0625f : 1.0f / sqrtf((float)s->head_dim);
+	a->attn_softcap = gemma2 ? 50 : 0;
+	a->final_softcap = gemma2 ? 30 : 0;
+	a->window = s->window;
+	a->window_pattern = s->window > 0 ? f->window_pattern : 0;
+	a->rope = (struct arch_rope){.n_rot = partial_of(s->family, s->head_dim),
+				     .halves = f->halves,
+				     .base = s->base,
+				     .scaling = s->scaling,
+				     .factor = s->factor,
+				     .original_ctx = s->original_ctx,
+				     .beta_fast = 32,
+				     .beta_slow = 1,
+				     .fractional = f->oss,
+				     .low_freq = 1,
+				     .high_freq = 4};
+	if (f->grows) {
+		a->rope.grow = 0.1f;
+		a->rope.grow_every = s->original_ctx;
+		a->rope.magnitude = 1; /* mscale and mscale_all_dim are 1 */
+	}
+	if (strcmp(s->name, "tiny-falcon-40b") == 0) {
+		a->parallel = ARCH_PARALLEL_TWO_NORMS;
+		a->attn_norm_is_2 = true;
+	}
+	if (strcmp(s->name, "tiny-gptneox-2") == 0)
+		a->parallel = ARCH_PARALLEL_NONE;
 	a->pooling = s->pooling;
 	if (strcmp(s->family, "bert") == 0 || strcmp(s->family, "nomic-bert") == 0) {
 		bool turns = s->base > 0;
-		a->encoder = true;
 		a->n_types = 2;
 		a->qkv_bias = !turns;
-		a->gated = a->no_biases = turns;
+		a->no_biases = turns;
+		a->ungated = a->ff_biases = !turns;
 		a->rope.n_rot = turns ? s->head_dim : 0;
 		a->rank_dense = s->pooling == ARCH_POOL_RANK;
 	}
@@ -222,8 +249,9 @@ static void describe(const struct shape *s, struct model_arch *a)
 			a->rope.factors[i] = 1 + (float)i * 0.25f;
 	}
 	a->rope_windowed = a->rope;
-	if (gemma3)
-		a->rope_windowed = (struct arch_rope){.n_rot = s->head_dim, .halves = true, .base = 10000};
+	if (f->windowed_plain || strcmp(s->family, "gemma3") == 0)
+		a->rope_windowed = (struct arch_rope){
+		    .n_rot = s->head_dim, .halves = true, .base = f->windowed_plain ? s->base : 10000};
 }
 
 const char *random_shape_at(size_t i, struct model_arch *out)

@@ -43,6 +43,16 @@ struct oracle {
 	bool sigmoid;
 	int n_dense;
 	double weight_scale;
+	/* Norms subtract the mean; they have biases, and so have the outputs of attention and head. */
+	bool mean, norm_bias, o_bias, head_bias;
+	int parallel;          /* attention and feed-forward read the same stream: by one norm or by two; 0: not */
+	bool second;           /* with two: attention's is attn_norm_2, the other attn_norm */
+	bool ungated, ff_bias; /* the feed-forward half is up, GELU by the error function, down; with biases */
+	bool bare;             /* halves read the stream itself */
+	bool still_full;       /* layers that see all do not turn */
+	double grow;           /* queries are multiplied by 1 + grow · log(1 + floor(pos / grow_every)) */
+	int grow_every;
+	double close; /* weights are shares among logits that are this close, one expert after the other; 0: not */
 };
 
 static inline double *oracle_tensor(const struct model_file *f, int layer, const char *what, size_t n)
@@ -95,12 +105,26 @@ static inline void oracle_norm(const double *x, const double *gain, int n, doubl
 		y[i] = x[i] * scale * gain[i];
 }
 
+/* A norm of the stream; bias NULL: none. */
+static inline void oracle_stream(const struct oracle *m, const double *x, const double *gain, const double *bias,
+				 double *y)
+{
+	double mean = 0, sum = 0;
+	for (int i = 0; i < m->n_embd && m->mean; i++)
+		mean += x[i] / m->n_embd;
+	for (int i = 0; i < m->n_embd; i++)
+		sum += (x[i] - mean) * (x[i] - mean);
+	for (int i = 0; i < m->n_embd; i++)
+		y[i] = (x[i] - mean) / sqrt(sum / m->n_embd + m->eps) * gain[i] + (bias != NULL ? bias[i] : 0);
+}
+
 static inline void oracle_turn(const struct oracle *m, const double *freq, double *head, int pos)
 {
+	double magnitude = freq == m->freq ? m->magnitude : 1;
 	int half = (m->turned > 0 ? m->turned : m->head_dim) / 2;
 	for (int i = 0; i < half; i++) {
 		int a = m->halves ? i : 2 * i, b = m->halves ? i + half : 2 * i + 1;
-		double c = m->magnitude * cos(pos * freq[i]), s = m->magnitude * sin(pos * freq[i]);
+		double c = magnitude * cos(pos * freq[i]), s = magnitude * sin(pos * freq[i]);
 		double x = head[a], y = head[b];
 		head[a] = x * c - y * s;
 		head[b] = y * c + x * s;
@@ -147,6 +171,22 @@ static inline void oracle_wide(const struct oracle *m, const double *gate, const
 	free(u);
 }
 
+/* out = down(GELU(up(x) + bias)) + bias; biases may be NULL. */
+static inline void oracle_narrow(const struct oracle *m, const double *up, const double *up_bias, const double *down,
+				 const double *down_bias, const double *x, double *out)
+{
+	double *u = malloc((size_t)m->n_ff * sizeof *u);
+	oracle_product(up, x, m->n_ff, m->n_embd, u);
+	for (int i = 0; i < m->n_ff; i++) {
+		u[i] += up_bias != NULL ? up_bias[i] : 0;
+		u[i] = 0.5 * u[i] * (1 + erf(u[i] / sqrt(2)));
+	}
+	oracle_product(down, u, m->n_embd, m->n_ff, out);
+	for (int i = 0; i < m->n_embd && down_bias != NULL; i++)
+		out[i] += down_bias[i];
+	free(u);
+}
+
 /* A layer's feed-forward half: dense, or of experts. */
 struct oracle_half {
 	double *gate, *up, *down;                   /* of all experts */
@@ -161,6 +201,13 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 	size_t shared = (size_t)m->n_ff_shared * e;
 	struct oracle_half h = {.mixes = n > 0 && l >= m->n_dense};
 	bool wide = m->fused || m->wide_up;
+	if (!h.mixes && m->ungated) {
+		h.up = oracle_tensor(f, l, "ffn_up.weight", ff * e);
+		h.down = oracle_tensor(f, l, "ffn_down.weight", e * ff);
+		h.bias[1] = m->ff_bias ? oracle_tensor(f, l, "ffn_up.bias", ff) : NULL;
+		h.bias[2] = m->ff_bias ? oracle_tensor(f, l, "ffn_down.bias", e) : NULL;
+		return h;
+	}
 	if (!h.mixes) {
 		h.gate = wide ? NULL : oracle_tensor(f, l, "ffn_gate.weight", ff * e);
 		h.up = oracle_tensor(f, l, "ffn_up.weight", (wide ? 2 : 1) * ff * e);
@@ -197,6 +244,23 @@ static inline void oracle_half_free(struct oracle_half *h)
 		free(all[i]);
 }
 
+/* By hand for two experts: the largest logit, then the largest of the others, each among those close to it. */
+static inline void oracle_two_close(const struct oracle *m, const double *logits, int chosen[2], double weight[2])
+{
+	chosen[0] = -1;
+	for (int k = 0; k < 2; k++) {
+		double most = -INFINITY, sum = 0;
+		for (int i = 0; i < m->n_experts; i++)
+			if (!(k == 1 && i == chosen[0]) && logits[i] > most)
+				most = logits[i], chosen[k] = i;
+		for (int i = 0; i < m->n_experts; i++)
+			if (!(k == 1 && i == chosen[0]) &&
+			    (most - logits[i]) / fmax(fabs(logits[i]), most) <= 2 * m->close)
+				sum += exp(logits[i] - most);
+		weight[k] = 1 / sum;
+	}
+}
+
 /* Each expert counts that fewer than n_used others are likelier than. */
 static inline void oracle_mixture(const struct oracle *m, const struct oracle_half *h, const double *x, double *out)
 {
@@ -204,6 +268,10 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
 	double *rank = malloc((size_t)m->n_experts * sizeof *rank), scale = m->sigmoid ? m->weight_scale : 1;
 	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
+	int two[2] = {-1, -1};
+	double close[2] = {0};
+	if (m->close > 0)
+		oracle_two_close(m, p, two, close);
 	for (int i = 0; i < m->n_experts; i++) {
 		p[i] = m->sigmoid ? 1 / (1 + exp(-p[i])) : exp(p[i] + (m->oss ? h->router_bias[i] : 0));
 		rank[i] = p[i] + (m->sigmoid ? h->choice_bias[i] : 0);
@@ -225,8 +293,9 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 			const double *const bias[] = {h->bias[0] + ff, h->bias[1] + ff, h->bias[2] + (size_t)i * e};
 			oracle_wide(m, h->gate + (size_t)i * one, h->up + (size_t)i * one, h->down + (size_t)i * one,
 				    m->oss ? bias : NULL, m->n_ff_expert, x, y);
+			double share = m->close > 0 ? close[i == two[1]] : p[i] / (m->normed_weights ? used : all);
 			for (size_t k = 0; k < e; k++)
-				out[k] += p[i] / (m->normed_weights ? used : all) * scale * y[k];
+				out[k] += share * scale * y[k];
 		}
 	if (m->n_ff_shared > 0) {
 		double gate = m->sigmoid ? 1 : 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
@@ -260,21 +329,29 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		wv = oracle_tensor(f, l, "attn_v.weight", kw * e);
 	}
 	double *wo = oracle_tensor(f, l, "attn_output.weight", e * qw);
-	double *n1 = oracle_tensor(f, l, "attn_norm.weight", e),
-	       *n2 =
-		   oracle_tensor(f, l, m->oss || m->norm_is_post ? "post_attention_norm.weight" : "ffn_norm.weight", e);
+	const char *first = m->second ? "attn_norm_2.weight" : "attn_norm.weight";
+	const char *after = m->second                   ? "attn_norm.weight"
+			    : m->oss || m->norm_is_post ? "post_attention_norm.weight"
+							: "ffn_norm.weight";
+	double *n1 = m->bare ? NULL : oracle_tensor(f, l, first, e);
+	double *n2 = m->bare || m->parallel == 1 ? NULL : oracle_tensor(f, l, after, e);
+	double *b1 = m->norm_bias ? oracle_tensor(f, l, m->second ? "attn_norm_2.bias" : "attn_norm.bias", e) : NULL;
+	double *b2 =
+	    m->norm_bias && n2 != NULL ? oracle_tensor(f, l, m->second ? "attn_norm.bias" : "ffn_norm.bias", e) : NULL;
 	double *sinks = m->oss ? oracle_tensor(f, l, "attn_sinks.weight", (size_t)m->n_heads) : NULL;
-	double *bo = m->oss ? oracle_tensor(f, l, "attn_output.bias", e) : NULL;
+	double *bo = m->oss || m->o_bias ? oracle_tensor(f, l, "attn_output.bias", e) : NULL;
 	double *p1 = m->post_norms ? oracle_tensor(f, l, "post_attention_norm.weight", e) : NULL;
 	double *p2 = m->post_norms ? oracle_tensor(f, l, "post_ffw_norm.weight", e) : NULL;
-	double *bq = m->bias ? oracle_tensor(f, l, "attn_q.bias", qw) : NULL;
-	double *bk = m->bias ? oracle_tensor(f, l, "attn_k.bias", kw) : NULL;
-	double *bv = m->bias ? oracle_tensor(f, l, "attn_v.bias", kw) : NULL;
+	bool together = m->bias && m->fused;
+	double *bqkv = together ? oracle_tensor(f, l, "attn_qkv.bias", qw + 2 * kw) : NULL;
+	double *bq = together ? bqkv : m->bias ? oracle_tensor(f, l, "attn_q.bias", qw) : NULL;
+	double *bk = together ? bqkv + qw : m->bias ? oracle_tensor(f, l, "attn_k.bias", kw) : NULL;
+	double *bv = together ? bk + kw : m->bias ? oracle_tensor(f, l, "attn_v.bias", kw) : NULL;
 	double *nq = m->qk_norm ? oracle_tensor(f, l, "attn_q_norm.weight", (size_t)(hd * q_heads)) : NULL;
 	double *nk = m->qk_norm ? oracle_tensor(f, l, "attn_k_norm.weight", (size_t)(hd * k_heads)) : NULL;
 	bool local = m->window > 0 && !(m->every > 0 && l % m->every == m->every - 1);
 	const double *freq = local && m->freq_local != NULL ? m->freq_local : m->freq;
-	bool turns = m->still_every == 0 || l % m->still_every != m->still_every - 1;
+	bool turns = (m->still_every == 0 || l % m->still_every != m->still_every - 1) && (local || !m->still_full);
 	double added = m->half_scale > 0 ? m->half_scale : 1;
 
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
@@ -282,7 +359,10 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	double *a = malloc((qw > e ? qw : e) * sizeof *a), *c = malloc(e * sizeof *c);
 	for (int t = 0; t < n; t++) {
 		double *qt = q + (size_t)t * qw, *kt = k + (size_t)t * kw, *vt = v + (size_t)t * kw;
-		oracle_norm(x + (size_t)t * e, n1, m->n_embd, m->eps, a);
+		if (m->bare)
+			memcpy(a, x + (size_t)t * e, e * sizeof *a);
+		else
+			oracle_stream(m, x + (size_t)t * e, n1, b1, a);
 		oracle_product(wq, a, (int)qw, m->n_embd, qt);
 		oracle_product(wk, a, (int)kw, m->n_embd, kt);
 		oracle_product(wv, a, (int)kw, m->n_embd, vt);
@@ -297,6 +377,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 				oracle_norm(qt + h * hd, nq, hd * q_heads, m->eps, qt + h * hd);
 			if (turns)
 				oracle_turn(m, freq, qt + h * hd, t);
+			for (int i = 0; i < hd && m->grow > 0; i++)
+				qt[h * hd + i] *= 1 + m->grow * log(1 + t / m->grow_every);
 		}
 		for (int h = 0; h < m->n_kv; h++) {
 			if (m->qk_norm && h % k_heads == 0)
@@ -336,10 +418,17 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			c[i] += bo[i];
 		if (m->post_norms)
 			oracle_norm(c, p1, m->n_embd, m->eps, c);
+		if (m->parallel > 0)
+			oracle_stream(m, xt, n2 != NULL ? n2 : n1, n2 != NULL ? b2 : b1, a);
 		for (size_t i = 0; i < e; i++)
 			xt[i] += added * c[i];
-		oracle_norm(xt, n2, m->n_embd, m->eps, a);
-		if (half.mixes)
+		if (m->bare)
+			memcpy(a, xt, e * sizeof *a);
+		else if (m->parallel == 0)
+			oracle_stream(m, xt, n2, b2, a);
+		if (m->ungated)
+			oracle_narrow(m, half.up, half.bias[1], half.down, half.bias[2], a, c);
+		else if (half.mixes)
 			oracle_mixture(m, &half, a, c);
 		else if (m->fused || m->wide_up)
 			oracle_wide(m, half.up, half.up + (size_t)m->n_ff * e, half.down, NULL, m->n_ff, a, c);
@@ -359,11 +448,14 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			 bo,
 			 n1,
 			 n2,
+			 b1,
+			 b2,
+			 bqkv,
 			 p1,
 			 p2,
-			 bq,
-			 bk,
-			 bv,
+			 together ? NULL : bq,
+			 together ? NULL : bk,
+			 together ? NULL : bv,
 			 nq,
 			 nk,
 			 q,
@@ -392,12 +484,16 @@ static inline void oracle_logits(const struct oracle *m, const struct model_file
 	for (int t = 0; t < n; t++)
 		for (size_t i = 0; i < e; i++)
 			x[(size_t)t * e + i] = embed[(size_t)tokens[t] * e + i] * m->embed_scale;
+	double *bias = m->norm_bias ? oracle_tensor(f, -1, "output_norm.bias", e) : NULL;
+	double *of_head = m->head_bias ? oracle_tensor(f, -1, "output.bias", (size_t)m->n_vocab) : NULL;
 	for (int l = 0; l < m->n_layers; l++)
 		oracle_layer(m, f, l, x, n, l == m->n_layers - 1 ? read : NULL);
 	for (int w = 0; w < n_want; w++) {
 		double *out = logits + (size_t)w * (size_t)m->n_vocab;
-		oracle_norm(x + (size_t)want[w] * e, gain, m->n_embd, m->eps, y);
+		oracle_stream(m, x + (size_t)want[w] * e, gain, bias, y);
 		oracle_product(head != NULL ? head : embed, y, m->n_vocab, m->n_embd, out);
+		for (int i = 0; i < m->n_vocab && of_head != NULL; i++)
+			out[i] += of_head[i];
 		for (int i = 0; i < m->n_vocab && m->logit_scale > 0; i++)
 			out[i] *= m->logit_scale;
 		for (int i = 0; i < m->n_vocab && m->logit_cap > 0; i++)
@@ -406,6 +502,8 @@ static inline void oracle_logits(const struct oracle *m, const struct model_file
 	free(embed);
 	free(head);
 	free(gain);
+	free(bias);
+	free(of_head);
 	free(read);
 	free(x);
 	free(y);

@@ -335,6 +335,150 @@ static struct oracle glm4moe(struct model_arch *a)
 	return m;
 }
 
+/* A shape of other sizes: six heads of 32, a width of 192. */
+static struct oracle odd(int n_layers, int n_kv, int n_ff, double base, double eps)
+{
+	struct oracle m = llama_like(n_layers, base, eps);
+	m.n_embd = 192;
+	m.n_heads = 6;
+	m.n_kv = n_kv;
+	m.head_dim = 32;
+	m.n_ff = n_ff;
+	m.score_scale = 1 / sqrt(32);
+	plain(plain_freq, 32, base);
+	return m;
+}
+
+static struct oracle olmo2(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 5e5, 1e-6);
+	(void)a;
+	m.halves = m.qk_norm = m.qk_norm_row = m.post_norms = m.bare = true;
+	return m;
+}
+
+/* Windows of ten positions, less than a page, in all but every fourth layer, which alone is stretched. */
+static struct oracle olmo3(struct model_arch *a)
+{
+	struct oracle m = odd(5, 3, 320, 5e5, 1e-6);
+	(void)a;
+	m.halves = m.qk_norm = m.qk_norm_row = m.post_norms = m.bare = true;
+	m.window = 10;
+	m.every = 4;
+	memcpy(local_freq, plain_freq, sizeof local_freq);
+	m.freq_local = local_freq;
+	double lo = floor(32 * log(256 / (32 * 2 * M_PI)) / (2 * log(5e5))),
+	       hi = ceil(32 * log(256 / (2 * M_PI)) / (2 * log(5e5)));
+	ramp(lo, hi);
+	m.magnitude = 1 + 0.1 * log(4);
+	return m;
+}
+
+static struct oracle command_r(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e4, 1e-5);
+	(void)a;
+	m.mean = true;
+	m.parallel = 1;
+	m.logit_scale = 0.25;
+	return m;
+}
+
+static struct oracle cohere2(struct model_arch *a)
+{
+	struct oracle m = odd(5, 2, 320, 5e4, 1e-5);
+	(void)a;
+	m.mean = m.still_full = true;
+	m.parallel = 1;
+	m.logit_scale = 0.25;
+	m.window = 12;
+	m.every = 4;
+	return m;
+}
+
+static struct oracle minimax_m2(struct model_arch *a)
+{
+	struct oracle m = mixture(5e6, 8, 3, 192);
+	(void)a;
+	m.head_dim = 96;
+	m.score_scale = 1 / sqrt(96);
+	m.turned = 64;
+	m.qk_norm = m.qk_norm_row = m.sigmoid = m.normed_weights = true;
+	m.weight_scale = 1;
+	return m;
+}
+
+/* Of 64 positions before a stretch by 16 no pair turns more than 32 times. */
+static struct oracle ministral3(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e6, 1e-5);
+	(void)a;
+	double hi = ceil(64 * log(64 / (2 * M_PI)) / (2 * log(1e6)));
+	for (int i = 0; i < 32; i++)
+		plain_freq[i] *= 1 - fmin(1, i / hi) * 15 / 16;
+	m.grow = 0.1;
+	m.grow_every = 64;
+	return m;
+}
+
+static struct oracle phimoe(struct model_arch *a)
+{
+	struct oracle m = mixture(1e4, 6, 2, 192);
+	m.mean = m.norm_bias = m.bias = m.o_bias = m.head_bias = true;
+	m.eps = 1e-5;
+	/* At random weights few logits are as close as the model's own 0.01. */
+	a->experts.sparse = 0.01f;
+	m.close = 0.01;
+	for (int i = 0; i < 32; i++)
+		plain_freq[i] /= 1 + i * 0.25;
+	m.magnitude = sqrt(1 + log(1024.0 / 512) / log(512));
+	return m;
+}
+
+static struct oracle falcon(struct model_arch *a)
+{
+	struct oracle m = llama_like(2, 1e4, 1e-5);
+	(void)a;
+	m.n_kv = 1;
+	m.n_ff = 1024;
+	m.halves = m.fused = m.mean = m.norm_bias = m.ungated = true;
+	m.parallel = 1;
+	return m;
+}
+
+static struct oracle falcon_40b(struct model_arch *a)
+{
+	struct oracle m = odd(3, 2, 768, 1e4, 1e-5);
+	(void)a;
+	m.halves = m.fused = m.mean = m.norm_bias = m.ungated = m.second = true;
+	m.parallel = 2;
+	return m;
+}
+
+static struct oracle neox_like(struct oracle m)
+{
+	m.halves = m.fused = m.mean = m.norm_bias = m.ungated = m.bias = m.o_bias = m.ff_bias = true;
+	m.turned = m.head_dim / 4;
+	plain(plain_freq, m.turned, 1e4);
+	return m;
+}
+
+static struct oracle gptneox(struct model_arch *a)
+{
+	struct oracle m = neox_like(llama_like(2, 1e4, 1e-5));
+	(void)a;
+	m.n_kv = 4;
+	m.n_ff = 1024;
+	m.parallel = 2;
+	return m;
+}
+
+static struct oracle gptneox_in_turn(struct model_arch *a)
+{
+	(void)a;
+	return neox_like(odd(3, 6, 320, 1e4, 1e-5));
+}
+
 /* One expert, which is the dense half; and all of them. */
 static struct oracle one_expert(struct model_arch *a)
 {
@@ -382,6 +526,17 @@ static const struct {
     {"ernie 4.5", "tiny-ernie", ernie, SOME_SETS},
     {"glm 4", "tiny-glm4", glm4, SOME_SETS},
     {"glm 4.5", "tiny-glm4moe", glm4moe, SOME_SETS},
+    {"olmo 2", "tiny-olmo2", olmo2, SOME_SETS},
+    {"olmo 3", "tiny-olmo3", olmo3, SOME_SETS},
+    {"command-r", "tiny-command-r", command_r, EVERYWHERE},
+    {"cohere 2", "tiny-cohere2", cohere2, SOME_SETS},
+    {"minimax-m2", "tiny-minimax-m2", minimax_m2, SOME_SETS},
+    {"ministral 3", "tiny-mistral3", ministral3, EVERYWHERE},
+    {"phi 3.5, experts", "tiny-phimoe", phimoe, SOME_SETS},
+    {"falcon", "tiny-falcon", falcon, SOME_SETS},
+    {"falcon 40b", "tiny-falcon-40b", falcon_40b, SOME_SETS},
+    {"gpt-neox", "tiny-gptneox", gptneox, EVERYWHERE},
+    {"gpt-neox, in turn", "tiny-gptneox-2", gptneox_in_turn, SOME_SETS},
     {"one expert", "tiny-mixtral", one_expert, SOME_SETS},
     {"all experts", "tiny-olmoe", all_experts, SOME_SETS},
 };

@@ -261,7 +261,7 @@ static void test_newer(void **arg)
 	described("{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1],\"no_rope_layer_interval\":4}", &a);
 	assert_true(a.no_rope_every == 4 && a.rope.halves && a.residual_scale == 1 && a.logit_scale == 1);
 	described("{\"model_type\":\"seed_oss\"," SHAPE ",\"attention_out_bias\":false}", &a);
-	assert_true(a.qkv_bias && !a.ffn_norm_is_post);
+	assert_true(a.qkv_bias && a.ffn_norm_is_post);
 	described("{\"model_type\":\"ernie4_5\"," SHAPE ",\"use_bias\":false}", &a);
 	assert_true(!a.rope.halves && !a.rope_windowed.halves && !a.qkv_bias);
 	described("{\"model_type\":\"glm4\"," SHAPE ",\"attention_bias\":true}", &a);
@@ -283,6 +283,66 @@ static void test_newer(void **arg)
 	refused("", SL_EINVAL, "logits_scaling");
 }
 
+/* Families whose halves are put together in other ways. */
+static void test_halves(void **arg)
+{
+	(void)arg;
+	struct model_arch a;
+	md_llama_folder(dir);
+	described(
+	    "{\"model_type\":\"olmo3\"," SHAPE ",\"sliding_window\":4096,\"layer_types\":[\"sliding_attention\"]}", &a);
+	assert_true(a.no_pre_norms && a.post_norms && a.qk_norm_row && a.window == 4096 && a.window_pattern == 4);
+	described("{\"model_type\":\"cohere\"," SHAPE ",\"layer_norm_eps\":1e-5,\"use_qk_norm\":false}", &a);
+	assert_true(a.layer_norm && !a.norm_biases && a.parallel == ARCH_PARALLEL_ONE_NORM && !a.rope.halves);
+	assert_true(a.logit_scale == 0.0625f && a.rms_eps == 1e-5f);
+	described("{\"model_type\":\"cohere2\"," SHAPE
+		  ",\"logit_scale\":0.25,\"sliding_window\":4096,\"sliding_window_pattern\":4}",
+		  &a);
+	assert_true(a.no_rope_full && a.logit_scale == 0.25f && arch_turns(&a, 0) && !arch_turns(&a, 3));
+	described("{\"model_type\":\"minimax_m2\"," SHAPE
+		  ",\"num_local_experts\":8,\"num_experts_per_tok\":3,\"rotary_dim\":2,\"use_qk_norm\":true}",
+		  &a);
+	assert_true(a.experts.sigmoid && a.experts.norm && a.experts.n == 8 && a.rope.n_rot == 2 && a.qk_norm_row);
+	described("{\"model_type\":\"phimoe\"," SHAPE ",\"num_local_experts\":8,\"num_experts_per_tok\":2,"
+		  "\"attention_bias\":true,\"lm_head_bias\":true,\"router_jitter_noise\":0.02}",
+		  &a);
+	assert_true(a.layer_norm && a.norm_biases && a.qkv_bias && a.o_bias && a.head_bias);
+	assert_true(a.experts.sparse == 0.02f && !a.experts.norm);
+	described("{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"ministral3\"," SHAPE
+		  ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":16,\"mscale\":1,\"mscale_all_dim\":1,"
+		  "\"original_max_position_embeddings\":16384,\"llama_4_scaling_beta\":0.1}}}",
+		  &a);
+	assert_true(a.rope.grow == 0.1f && a.rope.grow_every == 16384 && a.rope.magnitude == 1);
+	assert_string_equal(a.family, "mistral3");
+	described("{\"model_type\":\"gpt_neox\"," SHAPE ",\"use_parallel_residual\":false,\"rotary_pct\":0.5,"
+		  "\"hidden_act\":\"gelu\"}",
+		  &a);
+	assert_true(a.ungated && a.ff_biases && a.parallel == ARCH_PARALLEL_NONE && a.rope.n_rot == 2);
+	described("{\"model_type\":\"falcon\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+		  "\"new_decoder_architecture\":true,\"num_kv_heads\":1,\"activation\":\"gelu\"}",
+		  &a);
+	assert_true(a.parallel == ARCH_PARALLEL_TWO_NORMS && a.attn_norm_is_2 && a.n_ff == 32 && !a.ff_biases);
+	static const struct {
+		const char *config, *said;
+	} bad[] = {
+	    {"{\"model_type\":\"cohere\"," SHAPE ",\"use_qk_norm\":true}", "use_qk_norm"},
+	    {"{\"model_type\":\"gpt_neox\"," SHAPE ",\"hidden_act\":\"relu\"}", "hidden_act"},
+	    {"{\"model_type\":\"gpt_oss\"," SHAPE
+	     ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"swiglu_limit\":5}",
+	     "swiglu_limit"},
+	    {"{\"model_type\":\"falcon\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+	     "\"alibi\":true}",
+	     "alibi"},
+	    {"{\"model_type\":\"falcon\",\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+	     "\"parallel_attn\":false}",
+	     "parallel_attn"},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		md_text(dir, "config.json", bad[i].config);
+		refused("", SL_EUNSUPPORTED, bad[i].said);
+	}
+}
+
 static void test_names(void **arg)
 {
 	(void)arg;
@@ -295,6 +355,14 @@ static void test_names(void **arg)
 	    {"model.layers.2.self_attn.qkv_proj.weight", "phi3", "blk.2.attn_qkv.weight"},
 	    {"model.layers.2.post_attention_layernorm.weight", "llama", "blk.2.ffn_norm.weight"},
 	    {"model.layers.2.post_attention_layernorm.weight", "gemma2", "blk.2.post_attention_norm.weight"},
+	    {"model.layers.2.post_attention_layernorm.weight", "seed_oss", "blk.2.post_attention_norm.weight"},
+	    {"model.layers.2.post_attention_layernorm.weight", "olmo2", "blk.2.post_attention_norm.weight"},
+	    {"model.layers.2.input_layernorm.bias", "phimoe", "blk.2.attn_norm.bias"},
+	    {"model.layers.2.self_attn.sinks", "gpt-oss", "blk.2.attn_sinks.weight"},
+	    {"transformer.h.39.ln_mlp.bias", "falcon", "blk.39.attn_norm.bias"},
+	    {"gpt_neox.layers.3.attention.masked_bias", "gptneox", NULL},
+	    {"gpt_neox.layers.3.attention.dense.bias", "gptneox", "blk.3.attn_output.bias"},
+	    {"embed_out.weight", "gptneox", "output.weight"},
 	    {"model.layers.2.pre_feedforward_layernorm.weight", "gemma2", "blk.2.ffn_norm.weight"},
 	    {"language_model.model.embed_tokens.weight", "gemma3", "token_embd.weight"},
 	    {"model.language_model.norm.weight", "gemma3", "output_norm.weight"},
@@ -339,6 +407,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_families, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_halves, setup, teardown),
 	    cmocka_unit_test(test_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/source/arch_family.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct arch_family families[] = {
+    {.name = "llama", .may_mix = true, .norm_weights = true},
+    {.name = "mistral3", .may_mix = true, .norm_weights = true, .grows = true},
+    {.name = "qwen2", .halves = true, .common = {.qkv_bias = true}},
+    {.name = "qwen3", .halves = true, .common = {.qk_norm = true}},
+    {.name = "qwen2moe",
+     .halves = true,
+     .experts = true,
+     .shares_ff = true,
+     .shared_expert = true,
+     .common = {.qkv_bias = true}},
+    {.name = "qwen3moe",
+     .halves = true,
+     .experts = true,
+     .shares_ff = true,
+     .norm_weights = true,
+     .common = {.qk_norm = true}},
+    {.name = "olmoe", .halves = true, .experts = true, .common = {.qk_norm = true, .qk_norm_row = true}},
+    {.name = "olmo2",
+     .halves = true,
+     .window_pattern = 4,
+     .windowed_plain = true,
+     .common = {.qk_norm = true, .qk_norm_row = true, .post_norms = true, .no_pre_norms = true}},
+    {.name = "gpt-oss",
+     .halves = true,
+     .window_pattern = 2,
+     .experts = true,
+     .norm_weights = true,
+     .oss = true,
+     .common = {.qkv_bias = true, .o_bias = true, .sinks = true, .ffn_norm_is_post = true}},
+    {.name = "smollm3", .common = {.no_rope_every = 4}},
+    {.name = "granite", .scaled = true},
+    {.name = "granitemoe", .scaled = true, .experts = true, .norm_weights = true},
+    {.name = "seed_oss", .halves = true, .common = {.qkv_bias = true, .ffn_norm_is_post = true}},
+    {.name = "ernie4_5", .hf_pairs = true},
+    {.name = "glm4", .hf_pairs = true, .bias_if_there = true, .common = {.post_norms = true}},
+    {.name = "glm4moe",
+     .halves = true,
+     .bias_if_there = true,
+     .experts = true,
+     .sigmoid = true,
+     .common = {.ffn_norm_is_post = true}},
+    {.name = "minimax-m2",
+     .halves = true,
+     .experts = true,
+     .sigmoid = true,
+     .norm_weights = true,
+     .common = {.qk_norm = true, .qk_norm_row = true}},
+    {.name = "phi3", .halves = true},
+    {.name = "phimoe",
+     .halves = true,
+     .experts = true,
+     .sparse = true,
+     .common = {.layer_norm = true, .norm_biases = true, .qkv_bias = true, .o_bias = true, .head_bias = true}},
+    {.name = "command-r",
+     .hf_pairs = true,
+     .tied = true,
+     .common = {.layer_norm = true, .parallel = ARCH_PARALLEL_ONE_NORM}},
+    {.name = "cohere2",
+     .hf_pairs = true,
+     .tied = true,
+     .window_pattern = 4,
+     .common = {.layer_norm = true, .parallel = ARCH_PARALLEL_ONE_NORM, .no_rope_full = true}},
+    {.name = "falcon",
+     .halves = true,
+     .tied = true,
+     .common = {.layer_norm = true, .norm_biases = true, .parallel = ARCH_PARALLEL_ONE_NORM, .ungated = true}},
+    {.name = "gptneox",
+     .halves = true,
+     .common = {.layer_norm = true,
+		.norm_biases = true,
+		.qkv_bias = true,
+		.o_bias = true,
+		.parallel = ARCH_PARALLEL_TWO_NORMS,
+		.ungated = true,
+		.ff_biases = true}},
+    {.name = "gemma2",
+     .halves = true,
+     .scaled_embed = true,
+     .window_pattern = 2,
+     .odd_scale_layers = 46,
+     .tied = true,
+     .common = {.act = ARCH_GELU_TANH, .post_norms = true}},
+    {.name = "gemma3",
+     .halves = true,
+     .scaled_embed = true,
+     .window_pattern = 6,
+     .odd_scale_layers = 62,
+     .tied = true,
+     .common = {.act = ARCH_GELU_TANH, .post_norms = true, .qk_norm = true}},
+    {.name = "bert", .encoder = true},
+    {.name = "nomic-bert", .halves = true, .encoder = true, .turns = true},
+};
+
+const struct arch_family *arch_family_find(const char *name, size_t n)
+{
+	for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+		if (strlen(families[i].name) == n && memcmp(families[i].name, name, n) == 0)
+			return &families[i];
+	return NULL;
+}
+
+void arch_family_list(char *out, size_t bytes)
+{
+	size_t n = 0;
+	out[0] = '\0';
+	for (size_t i = 0; i < sizeof families / sizeof *families && n < bytes; i++)
+		n += (size_t)snprintf(out + n, bytes - n, "%s%s", i > 0 ? ", " : "", families[i].name);
+}
+
+void arch_family_begin(const struct arch_family *f, struct model_arch *out)
+{
+	*out = f->common;
+	snprintf(out->family, sizeof out->family, "%s", f->name);
+	out->encoder = f->encoder;
+	out->embed_scale = out->residual_scale = out->logit_scale = 1;
+}
