@@ -50,12 +50,15 @@ struct bench {
 	uint32_t made[MAX_STREAMS], n_queued, n_begun;
 	bool begun, over;
 	struct mark last, from, to; /* last: after the newest event */
+	double taking_ns;           /* processor time between two events of one step: draws and what follows them */
+	uint64_t n_taking;
 	int32_t prompts[MAX_STREAMS][PROMPT];
 	char schemas[MAX_STREAMS][SCHEMA_BYTES];
 	uint64_t random, n_new;
 	int n_vocab;
 	/* Of all turns. */
 	double per_cpu_s[KINDS][MAX_TURNS], per_s[KINDS][MAX_TURNS], step_us[KINDS][MAX_TURNS];
+	double take_us[KINDS][MAX_TURNS];
 	uint64_t tokens[KINDS], steps[KINDS], forced[KINDS];
 };
 
@@ -85,11 +88,16 @@ static void on_token(struct bench *b, uint64_t id, uint32_t n)
 	engine_stats(b->e, &stats);
 	if (stats.steps != b->last.steps)
 		end_step(b);
+	double cpu_ns = of_clock(CLOCK_THREAD_CPUTIME_ID);
+	if (stats.steps == b->last.steps && b->begun && !b->over) {
+		b->taking_ns += cpu_ns - b->last.cpu_ns;
+		b->n_taking += n;
+	}
 	uint32_t *made = &b->made[id - 1];
 	b->n_begun += *made == 0;
 	*made += n;
 	b->over = b->over || *made >= b->n_tokens;
-	b->last = (struct mark){.cpu_ns = of_clock(CLOCK_THREAD_CPUTIME_ID),
+	b->last = (struct mark){.cpu_ns = cpu_ns,
 				.ns = (double)clock_now_ns(),
 				.steps = stats.steps,
 				.tokens = b->last.tokens + n,
@@ -197,6 +205,8 @@ static int answer(struct bench *b, enum kind kind)
 	memset(b->queued, 0, sizeof b->queued);
 	b->n_queued = b->n_begun = b->n_ended = 0;
 	b->begun = b->over = false;
+	b->taking_ns = 0;
+	b->n_taking = 0;
 	b->from = b->to = b->last;
 	pthread_mutex_unlock(&b->lock);
 	for (uint32_t i = 0; i < b->n_streams; i++)
@@ -224,6 +234,7 @@ static int measure(struct bench *b, enum kind kind, int round)
 	b->per_cpu_s[kind][round] = tokens / cpu * 1e9;
 	b->per_s[kind][round] = tokens / (b->to.ns - b->from.ns) * 1e9;
 	b->step_us[kind][round] = cpu / 1e3 / (double)(b->to.steps - b->from.steps);
+	b->take_us[kind][round] = b->taking_ns / 1e3 / (double)(b->n_taking > 0 ? b->n_taking : 1);
 	b->tokens[kind] += b->to.tokens - b->from.tokens;
 	b->steps[kind] += b->to.steps - b->from.steps;
 	b->forced[kind] += b->to.forced - b->from.forced;
@@ -251,19 +262,20 @@ static void ratio(const double *x, const double *y, int n, double out[3])
 static void show(struct bench *b, enum kind kind, int rounds, bool json)
 {
 	double cpu[3], wall[3], step_us = percentile(b->step_us[kind], (size_t)rounds, 50);
+	double take_us = percentile(b->take_us[kind], (size_t)rounds, 50);
 	double per_step = (double)b->tokens[kind] / (double)b->steps[kind];
 	double forced = (double)b->forced[kind] / (double)b->tokens[kind];
 	ratio(b->per_cpu_s[kind], b->per_cpu_s[FREE], rounds, cpu);
 	ratio(b->per_s[kind], b->per_s[FREE], rounds, wall);
 	if (json)
-		printf(
-		    "%s\"%s\":{\"step_us\":%.6g,\"tokens_per_step\":%.6g,\"forced\":%.6g,\"to_free\":[%.6g,%.6g,%.6g],"
-		    "\"to_free_elapsed\":[%.6g,%.6g,%.6g]}",
-		    kind == FREE ? "{" : ",", names[kind], step_us, per_step, forced, cpu[0], cpu[1], cpu[2], wall[0],
-		    wall[1], wall[2]);
+		printf("%s\"%s\":{\"step_us\":%.6g,\"take_us\":%.6g,\"tokens_per_step\":%.6g,\"forced\":%.6g,\"to_"
+		       "free\":[%.6g,%.6g,%.6g],"
+		       "\"to_free_elapsed\":[%.6g,%.6g,%.6g]}",
+		       kind == FREE ? "{" : ",", names[kind], step_us, take_us, per_step, forced, cpu[0], cpu[1],
+		       cpu[2], wall[0], wall[1], wall[2]);
 	else
-		printf("%-6s %12.0f %14.2f %8.3f   %.4f [%.4f, %.4f]   %.3f [%.3f, %.3f]\n", names[kind], step_us,
-		       per_step, forced, cpu[0], cpu[1], cpu[2], wall[0], wall[1], wall[2]);
+		printf("%-6s %12.0f %12.1f %14.2f %8.3f   %.4f [%.4f, %.4f]   %.3f [%.3f, %.3f]\n", names[kind],
+		       step_us, take_us, per_step, forced, cpu[0], cpu[1], cpu[2], wall[0], wall[1], wall[2]);
 }
 
 static int run(struct bench *b, int rounds, bool json)
@@ -277,11 +289,12 @@ static int run(struct bench *b, int rounds, bool json)
 		return rc;
 	if (!json) {
 		bench_header();
-		printf("%u streams, %d rounds\n\n       step, us cpu  tokens a step   forced   to free, a cpu second"
+		printf("%u streams, %d rounds\n\n       step, us cpu  a draw, us  tokens a step   forced   to free, a "
+		       "cpu second"
 		       "     to free, a second\n",
 		       b->n_streams, rounds);
 	}
-	/* percentile sorts its array: nothing else reads step_us. */
+	/* percentile sorts its array: nothing else reads step_us and take_us. */
 	for (int k = 0; k < KINDS; k++)
 		show(b, (enum kind)k, rounds, json);
 	if (json)
