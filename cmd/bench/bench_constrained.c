@@ -6,7 +6,7 @@
  * one thread (the default) that thread computes the whole step: masks, matrices and draws. The order of the kinds
  * changes from round to round, so drift affects all alike.
  *
- * A turn is measured between two ends of steps: the first at which every stream has a token, and the last at which
+ * A turn is measured between two ends of steps: the first at which every stream has two tokens, and the last at which
  * none is complete. So no step has fewer rows than there are streams.
  */
 #include <math.h>
@@ -47,7 +47,7 @@ struct bench {
 	char reason[PROTO_MAX_MESSAGE + 1];
 	/* Of the turn. */
 	bool queued[MAX_STREAMS];
-	uint32_t made[MAX_STREAMS], n_queued, n_begun;
+	uint32_t made[MAX_STREAMS], n_queued, n_first, n_begun; /* streams with a token, with two */
 	bool begun, over;
 	struct mark last, from, to; /* last: after the newest event */
 	double taking_ns;           /* processor time between two events of one step: draws and what follows them */
@@ -94,7 +94,8 @@ static void on_token(struct bench *b, uint64_t id, uint32_t n)
 		b->n_taking += n;
 	}
 	uint32_t *made = &b->made[id - 1];
-	b->n_begun += *made == 0;
+	b->n_first += *made == 0;
+	b->n_begun += *made < 2 && *made + n >= 2;
 	*made += n;
 	b->over = b->over || *made >= b->n_tokens;
 	b->last = (struct mark){.cpu_ns = cpu_ns,
@@ -124,15 +125,17 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		b->n_ended++;
 	}
 	/* Not for each token: the waiting thread would wake up on a processor that computes. */
-	if (ev->kind != ENG_TOKENS)
+	if (ev->kind != ENG_TOKENS || (b->n_first == b->n_streams && b->n_begun == 0))
 		pthread_cond_signal(&b->news);
 	pthread_mutex_unlock(&b->lock);
 }
 
 static bool is_loaded(const struct bench *b) { return b->state != PROTO_MODEL_LOADING; }
 
-/* A refused request ends without being queued. */
+/* A refused request ends without being queued, and without a token. */
 static bool all_queued(const struct bench *b) { return b->n_queued + b->n_ended >= b->n_streams; }
+
+static bool all_waiting(const struct bench *b) { return b->n_first + b->n_ended >= b->n_streams; }
 
 static bool all_ended(const struct bench *b) { return b->n_ended == b->n_streams; }
 
@@ -197,13 +200,19 @@ static int submit(struct bench *b, uint32_t i, enum kind kind)
 	return engine_submit(b->e, i + 1, &req);
 }
 
-/* All streams of a turn. They begin together, once every constraint is compiled. */
+static void give_credit(struct bench *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < b->n_streams; i++)
+		engine_credit(b->e, i + 1, n);
+}
+
+/* All streams of a turn. They begin together: once every constraint is compiled and every prompt computed. */
 static int answer(struct bench *b, enum kind kind)
 {
 	pthread_mutex_lock(&b->lock);
 	memset(b->made, 0, sizeof b->made);
 	memset(b->queued, 0, sizeof b->queued);
-	b->n_queued = b->n_begun = b->n_ended = 0;
+	b->n_queued = b->n_first = b->n_begun = b->n_ended = 0;
 	b->begun = b->over = false;
 	b->taking_ns = 0;
 	b->n_taking = 0;
@@ -213,8 +222,9 @@ static int answer(struct bench *b, enum kind kind)
 		if (submit(b, i, kind) != 0)
 			return bench_complain(1, "a request was refused");
 	bool in_time = wait_for(b, all_queued);
-	for (uint32_t i = 0; i < b->n_streams; i++)
-		engine_credit(b->e, i + 1, b->n_tokens);
+	give_credit(b, 1);
+	in_time = in_time && wait_for(b, all_waiting);
+	give_credit(b, b->n_tokens - 1);
 	in_time = in_time && wait_for(b, all_ended);
 	if (!in_time || b->failed)
 		return bench_complain(1, "%s", b->failed ? b->reason : "a request took too long");
