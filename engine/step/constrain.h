@@ -98,12 +98,12 @@ int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int3
 bool constrain_complete(struct constrain_at *at);
 /* Would an answer that ends here be incomplete? */
 bool constrain_is_partial(struct constrain_at *at);
-/* The next token if it is forced; otherwise -1. */
-int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at);
+/* The next token if it is forced; otherwise -1, also where finding it takes more work. */
+int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at, uint64_t work);
 
 /* Starts a draft after the sequence's own tokens. */
 void constrain_ahead(struct seq_constraint *c);
-/* How many of the n draft tokens are permitted, from the first on. */
-uint32_t constrain_cut(struct seq_constraint *c, const int32_t *draft, uint32_t n);
+/* How many of the n draft tokens are permitted, from the first on, as far as each takes no more work. */
+uint32_t constrain_cut(struct seq_constraint *c, const int32_t *draft, uint32_t n, uint64_t work);
 
 #endif
