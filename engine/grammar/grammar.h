@@ -69,7 +69,8 @@ void grammar_state_dispose(struct grammar_state *s);
  * text so far. 0; SL_ELIMIT, SL_ENOMEM: the sequence fails. */
 int grammar_mask(struct grammar_state *s, uint32_t *mask);
 /* The same in slices of about so much work (GRAMMAR_SLICE: about a millisecond): SL_EAGAIN while the mask is
- * unfinished; the next call continues it. Once it is finished, grammar_mask is cheap. */
+ * unfinished; the next call continues it. Once it is finished, grammar_mask is cheap. work 0: only a mask that needs no
+ * more work is finished; any more gets it a little further. */
 int grammar_mask_within(struct grammar_state *s, uint32_t *mask, uint64_t work);
 /* May this token come next? Cheaper than computing a mask. */
 bool grammar_permits(struct grammar_state *s, int32_t id);

@@ -86,7 +86,7 @@ void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
 /* Before the rows of a step of m are added. */
 void mask_turns(struct step *st, const struct eng_model *m, const struct sched_plan *plan);
-/* constrain_ready for `most` work, or for less where the step has less left. */
+/* constrain_ready for `most` work, or for less, even none, where the step has less left. */
 bool mask_make(struct step *st, struct seq_constraint *c, struct constrain_at *at, uint32_t most);
 /* Whether the next n rows of s can be followed by their draws. False: s must sit the step out. */
 bool mask_ready(struct step *st, struct eng_seq *s, uint32_t n);

@@ -4,9 +4,9 @@
  * step, so it is made in slices: until it is finished, its sequence sits steps out, and the others go on. A mask
  * depends on its sequence's tokens only, so how long it takes changes no answer.
  *
- * However many sequences are constrained, a step spends at most about two slices and a quarter of its own time on
- * constraints: a slice for the unfinished mask in turn, and the rest for new masks, drafts and forced tokens. What
- * finds nothing left waits for its turn; a forced token is drawn instead.
+ * However many sequences are constrained, a step spends about two slices and a quarter of its own time on constraints
+ * at most: a slice for the unfinished mask in turn, and the rest for new masks, drafts and forced tokens. What finds
+ * nothing left waits for its turn; a forced token is drawn instead.
  */
 #include "engine/step/batch.h"
 
@@ -29,8 +29,7 @@ static void mask_spend(struct step *st, uint64_t work) { st->mask_left -= work <
 bool mask_make(struct step *st, struct seq_constraint *c, struct constrain_at *at, uint32_t most)
 {
 	uint64_t work = most < st->mask_left ? most : st->mask_left, before = grammar_spent();
-	/* Without any, an attempt still gets a little further. */
-	bool ready = constrain_ready(c, at, st->mask, work > 0 ? (uint32_t)work : 1);
+	bool ready = constrain_ready(c, at, st->mask, (uint32_t)work);
 	mask_spend(st, grammar_spent() - before);
 	return ready;
 }
@@ -79,25 +78,31 @@ void mask_turns(struct step *st, const struct eng_model *m, const struct sched_p
 	st->masks_missing = false;
 }
 
+/* Whether all masks of the next n rows of s are ready, or are after so much work each. */
+static bool masks_ready(struct step *st, struct eng_seq *s, uint32_t n, uint32_t work)
+{
+	struct seq_constraint *c = &s->constraint;
+	if (s->draft_prefix.open)
+		return prefix_masks_ready(st, s, n, work / 8);
+	if (is_searching(s) && s->state == SEQ_DECODE)
+		return beam_rows_ready(st, s, work / 4);
+	return mask_make(st, c, &c->now, work);
+}
+
 bool mask_ready(struct step *st, struct eng_seq *s, uint32_t n)
 {
 	struct seq_constraint *c = &s->constraint;
-	if (!constrain_is_on(c) || s->embed || s->prefill_only)
+	bool decoding = s->draft_prefix.open || is_searching(s) || n >= s->sched.n_left;
+	if (!constrain_is_on(c) || s->embed || s->prefill_only || !decoding)
 		return true;
-	bool ready = false, searching = is_searching(s) && s->state == SEQ_DECODE;
-	uint32_t work = GRAMMAR_SLICE;
-	if (c->waiting && st->mask_turn == s)
-		st->mask_left += GRAMMAR_SLICE;
-	else if (c->waiting) /* out of turn: only to see whether another sequence has finished it */
-		work = 1;
-	if (s->draft_prefix.open)
-		ready = prefix_masks_ready(st, s, n, work / 8 + 1);
-	else if (searching)
-		ready = beam_rows_ready(st, s, work / 4 + 1);
-	else if (n < s->sched.n_left)
-		return true;
-	else
-		ready = mask_make(st, c, &c->now, work);
+	bool in_turn = c->waiting && st->mask_turn == s;
+	uint64_t left = st->mask_left;
+	if (in_turn)
+		st->mask_left = GRAMMAR_SLICE;
+	/* Out of turn: only to see whether another sequence has finished it. */
+	bool ready = masks_ready(st, s, n, c->waiting && !in_turn ? 0 : GRAMMAR_SLICE);
+	if (in_turn)
+		st->mask_left = left;
 	c->waiting = !ready;
 	if (ready)
 		return true;
