@@ -25,6 +25,8 @@ static const char usage[] =
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"
     "       sluice bench constrained FILE [--streams N] [--tokens N] [--rounds N] [--threads N] [--json]\n"
+    "       sluice bench coupling FILE --draft FILE [--temperature T] [--answers N] [--tokens N]\n"
+    "              [--plain] [--json]\n"
     "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"
     "       sluice bench ops|model MODEL --backend cuda [--kind NAME] [--loose] [--tiny]\n"
     "       sluice bench gpu PART [--backend NAME] [--model FILE] [--kind NAME] [--loose] [--tiny]\n"
@@ -49,6 +51,7 @@ static const char usage[] =
     "          fair-share, fair-tiers, prediction, planning (default: all)\n"
     "speculation  drafts from the text and from a small model: steps and time saved or lost\n"
     "constrained  streams held to schemas, compared with free ones: tokens per second of the step thread\n"
+    "coupling  how often a draft model draws the token of its model, and the most that any rule allows\n"
     "ops       every operation for many shapes and weight types: correctness, share of its roofline\n"
     "gpu       a device's kernels and steps, one line each, for the table of tests/gpu/kit. ops and model with\n"
     "          a device as --backend do the same. A model may be random:SHAPE:TYPE (shapes and types of sluice\n"
@@ -142,6 +145,7 @@ int bench_run(int argc, char **argv)
 			{"engine", bench_engine},
 			{"speculation", bench_speculation},
 			{"constrained", bench_constrained},
+			{"coupling", bench_coupling},
 			{"ops", bench_ops},
 			{"gpu", bench_gpu},
 			{"serve", bench_serve},
