@@ -7,7 +7,7 @@
  * changes from round to round, so drift affects all alike.
  *
  * A turn is measured between two ends of steps: the first at which every stream has two tokens, and the last at which
- * none is complete. So no step has fewer rows than there are streams.
+ * none is complete. Only a stream whose mask is unfinished sits a step out in between.
  */
 #include <math.h>
 #include <pthread.h>

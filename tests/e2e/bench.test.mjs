@@ -53,7 +53,7 @@ test('bench constrained: free streams and those held to schemas, seen before or 
   assert.deepEqual(Object.keys(got), ['free', 'seen', 'new']);
   assert.deepEqual(got.free.to_free, [1, 1, 1]);
   for (const { step_us, tokens_per_step, to_free: [ratio, low, high] } of Object.values(got)) {
-    assert.ok(step_us > 0 && tokens_per_step >= 4 - 1e-9, JSON.stringify(got));
+    assert.ok(step_us > 0 && tokens_per_step > 1, JSON.stringify(got));
     assert.ok(0 < low && low <= ratio && ratio <= high);
   }
   const none = bench('constrained');
