@@ -164,6 +164,9 @@ static uint32_t draw(struct bench *b, uint32_t below)
 /* Arrays too long to end within a turn. `unseen` > 0 makes the text differ, and nothing else. */
 static void write_schema(char *to, uint32_t stream, uint64_t unseen)
 {
+	static const char object[] =
+	    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"done\":{\"type\":\"boolean\"}},"
+	    "\"required\":[\"name\",\"done\"],\"additionalProperties\":false}";
 	static const char *const items[] = {
 	    "{\"type\":\"integer\"}",
 	    "{\"type\":\"number\"}",
@@ -171,8 +174,7 @@ static void write_schema(char *to, uint32_t stream, uint64_t unseen)
 	    "{\"type\":\"string\",\"pattern\":\"^[a-z]{2,8}-[0-9]{1,4}$\"}",
 	    "{\"type\":\"string\",\"format\":\"date\"}",
 	    "{\"enum\":[\"red\",\"green\",\"blue\",7,null]}",
-	    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"done\":{\"type\":\"boolean\"}},"
-	    "\"required\":[\"name\",\"done\"],\"additionalProperties\":false}",
+	    object,
 	    "{\"type\":\"string\"}",
 	};
 	snprintf(to, SCHEMA_BYTES, "{\"$comment\":\"%llu\",\"type\":\"array\",\"minItems\":10000,\"items\":%s}",
