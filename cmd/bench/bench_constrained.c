@@ -48,7 +48,7 @@ struct bench {
 	/* Of the turn. */
 	bool queued[MAX_STREAMS];
 	uint32_t made[MAX_STREAMS], n_queued, n_first, n_begun; /* streams with a token, with two */
-	bool begun, over;
+	bool credited, begun, over;
 	struct mark last, from, to; /* last: after the newest event */
 	double taking_ns;           /* processor time between two events of one step: draws and what follows them */
 	uint64_t n_taking;
@@ -70,6 +70,12 @@ static double of_clock(clockid_t clock)
 }
 
 /* ---- events; those of tokens come on the step thread ---- */
+
+static void give_credit(struct bench *b, uint32_t n)
+{
+	for (uint32_t i = 0; i < b->n_streams; i++)
+		engine_credit(b->e, i + 1, n);
+}
 
 /* The first event of a step: the last one was the end of the step before. */
 static void end_step(struct bench *b)
@@ -125,9 +131,13 @@ static void on_event(void *ctx, const struct eng_event *ev)
 		b->n_ended++;
 	}
 	/* Not for each token: the waiting thread would wake up on a processor that computes. */
-	if (ev->kind != ENG_TOKENS || (b->n_first == b->n_streams && b->n_begun == 0))
+	if (ev->kind != ENG_TOKENS)
 		pthread_cond_signal(&b->news);
+	bool together = b->n_first == b->n_streams && !b->credited;
+	b->credited = b->credited || together;
 	pthread_mutex_unlock(&b->lock);
+	if (together) /* here, so that the step thread finds it all at once */
+		give_credit(b, b->n_tokens - 1);
 }
 
 static bool is_loaded(const struct bench *b) { return b->state != PROTO_MODEL_LOADING; }
@@ -135,9 +145,7 @@ static bool is_loaded(const struct bench *b) { return b->state != PROTO_MODEL_LO
 /* A refused request ends without being queued, and without a token. */
 static bool all_queued(const struct bench *b) { return b->n_queued + b->n_ended >= b->n_streams; }
 
-static bool all_waiting(const struct bench *b) { return b->n_first + b->n_ended >= b->n_streams; }
-
-static bool all_ended(const struct bench *b) { return b->n_ended == b->n_streams; }
+static bool all_ended(const struct bench *b) { return b->failed || b->n_ended == b->n_streams; }
 
 /* False: it has not come in time. */
 static bool wait_for(struct bench *b, bool (*met)(const struct bench *b))
@@ -202,12 +210,6 @@ static int submit(struct bench *b, uint32_t i, enum kind kind)
 	return engine_submit(b->e, i + 1, &req);
 }
 
-static void give_credit(struct bench *b, uint32_t n)
-{
-	for (uint32_t i = 0; i < b->n_streams; i++)
-		engine_credit(b->e, i + 1, n);
-}
-
 /* All streams of a turn. They begin together: once every constraint is compiled and every prompt computed. */
 static int answer(struct bench *b, enum kind kind)
 {
@@ -215,7 +217,7 @@ static int answer(struct bench *b, enum kind kind)
 	memset(b->made, 0, sizeof b->made);
 	memset(b->queued, 0, sizeof b->queued);
 	b->n_queued = b->n_first = b->n_begun = b->n_ended = 0;
-	b->begun = b->over = false;
+	b->credited = b->begun = b->over = false;
 	b->taking_ns = 0;
 	b->n_taking = 0;
 	b->from = b->to = b->last;
@@ -224,9 +226,7 @@ static int answer(struct bench *b, enum kind kind)
 		if (submit(b, i, kind) != 0)
 			return bench_complain(1, "a request was refused");
 	bool in_time = wait_for(b, all_queued);
-	give_credit(b, 1);
-	in_time = in_time && wait_for(b, all_waiting);
-	give_credit(b, b->n_tokens - 1);
+	give_credit(b, 1); /* and the rest after every stream's first token */
 	in_time = in_time && wait_for(b, all_ended);
 	if (!in_time || b->failed)
 		return bench_complain(1, "%s", b->failed ? b->reason : "a request took too long");
