@@ -453,13 +453,13 @@ static bool may_take_more(const struct eng_seq *s, uint64_t now)
 	return s->credit > 0 && !s->sampling.want_logprob && eng_seq_due(s) <= now;
 }
 
-/* s has drawn a token: the tokens that its constraint then forces are taken at once. The next step computes them
- * all. */
+/* s has drawn a token: the tokens that its constraint then forces are taken at once, as far as the step has work left.
+ * The next step computes them all. */
 static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	int32_t id;
 	uint32_t n = 0;
-	while (may_take_more(s, now) && (id = constrain_forced(&s->constraint, &s->constraint.now)) >= 0) {
+	while (may_take_more(s, now) && (id = mask_forced(st, &s->constraint)) >= 0) {
 		st->choice = (struct sampler_choice){.id = id, .logprob = NAN};
 		if (!take_one(st, s, now))
 			return;
@@ -626,9 +626,9 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 		batch_preempt(seq_of(plan.evict[i]), now);
 	batch_wake(m, now);
 	grant_forced(m, &plan);
+	mask_turns(st, m, &plan);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
-	mask_turns(st, &plan);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);

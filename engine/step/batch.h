@@ -84,10 +84,15 @@ void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
 /* ---- mask_turn.c ---- */
 
-/* Before the rows of a step are added. */
-void mask_turns(struct step *st, const struct sched_plan *plan);
+/* Before the rows of a step of m are added. */
+void mask_turns(struct step *st, const struct eng_model *m, const struct sched_plan *plan);
+/* constrain_ready for `most` work, or for less, even none, where the step has less left. */
+bool mask_make(struct step *st, struct seq_constraint *c, struct constrain_at *at, uint32_t most);
 /* Whether the next n rows of s can be followed by their draws. False: s must sit the step out. */
 bool mask_ready(struct step *st, struct eng_seq *s, uint32_t n);
+/* constrain_cut, and constrain_forced after the sequence's own tokens, with what the step has left. */
+uint32_t mask_cut(struct step *st, struct seq_constraint *c, const int32_t *draft, uint32_t n);
+int32_t mask_forced(struct step *st, struct seq_constraint *c);
 
 /* ---- device_draw.c ---- */
 

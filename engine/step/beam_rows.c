@@ -103,7 +103,7 @@ bool beam_rows_ready(struct step *st, struct eng_seq *s, uint32_t work)
 {
 	struct beam *b = &s->choices->beam;
 	for (uint32_t i = 0; i < b->n_live; i++)
-		if (!constrain_ready(&s->constraint, &b->live[i].at, st->mask, work))
+		if (!mask_make(st, &s->constraint, &b->live[i].at, work))
 			return false;
 	return true;
 }
