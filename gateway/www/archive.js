@@ -8,7 +8,7 @@
 import { saysMore } from './records.js';
 
 const NAME = 'sluice';
-const OPEN_MS = 5000;
+const OPEN_MS = 30_000;
 const RUN_MS = 60_000;
 
 const refused = (why) => new DOMException(why, 'InvalidStateError');

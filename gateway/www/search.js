@@ -48,6 +48,7 @@ export class Search {
         if (n++ > 0 && n % AT_ONCE === 0) await turn();
         if (isStale()) return n;
         known = await this.#read(c);
+        if (isStale()) return n;
       }
       chars += known.text.length;
       if (chars <= this.#remembered) this.#index.set(c.id, known);

@@ -208,7 +208,7 @@ export class Store {
     return [...memory, ...stored].sort((a, b) => b.updated - a.updated);
   }
 
-  /** What is here of a conversation, and of its records `archived`, [[message id, text]]. Without those of one that isAway() messages are missing. */
+  /** A conversation as localStorage has it, with its records `archived`, [[message id, text]]. Of one that isAway(), messages are missing without those. */
   get(id, archived) { return this.#memory.get(id) ?? this.#load(id, archived); }
 
   /** Whether messages of the conversation are in the archive. */
@@ -447,7 +447,7 @@ export class Store {
 
   /** Deletes a conversation as it is now; what another tab adds to it later is a conversation again. */
   remove(id) {
-    const last = Math.max(this.get(id)?.messages.at(-1)?.at ?? 0, this.#meta(id)?.updated ?? 0);
+    const last = this.get(id)?.messages.at(-1)?.at ?? 0;
     this.#memory.delete(id);
     this.#write(`chat.${id}.dead`, { at: Math.max(Date.now(), last) });
     this.forget(id);

@@ -293,7 +293,13 @@ test('a search remembers a bounded part of the history and finds in all of it', 
   const [again, more] = await found('number 7 word');
   assert.ok(again > 40 && again < 60, `${again} read anew`);
   assert.equal(more.length, 6);
-  assert.equal(await search.prepare(store.list(), 'x', () => {}, () => true), 1, 'ends where nobody waits for it');
+  assert.equal(await search.prepare(store.list(), 'x', () => {}, () => true), 1, 'ends when the query has changed');
+  let stale = false;
+  const older = search.prepare(store.list(), 'number 7 word', () => {}, () => stale);
+  stale = true; // while it reads
+  const newer = search.prepare(store.list(), 'number 3 word', () => {});
+  await Promise.all([older, newer]);
+  assert.equal(search.find(store.list(), 'number 3 word').length, 15, 'an older search leaves nothing in a newer one');
 });
 
 test('200 random interleavings of two tabs while messages move: no turn is lost, what was taken out stays out', async () => {

@@ -561,6 +561,7 @@ feature('a reader who scrolls up a little is not taken back by what comes', asyn
   hold.at += 200; // what comes now takes the reader nowhere
   await v.page.waitForFunction((height) => document.querySelector('#scroll').scrollHeight > height, await v.page.evaluate(() => document.querySelector('#scroll').scrollHeight));
   assert.ok(await v.page.evaluate(() => document.querySelector('#scroll').scrollTop) <= before);
+  hold.everyMs = 0; // however slow the machine's timers are
   hold.at = Infinity;
   await v.page.locator('#latest').click();
   await v.done();
@@ -727,6 +728,38 @@ feature('messages that IndexedDB has and does not give are missed, not lost', as
   await v.page.locator('.chat-open', { hasText: 'Kept' }).click();
   await v.page.locator(id('answer-text'), { hasText: 'water' }).waitFor();
   assert.deepEqual(await v.bubbles(), ['question']);
+  await v.close();
+}, PLACES.filter((p) => !p.isPhone));
+
+feature('a chat that is still being read is not shown once another one was opened', async () => {
+  const v = await visit();
+  const chats = ['Kept', 'Also kept'].map((title, i) => ({ id: `abcd${i}`, title, created: 1, updated: 2 + i, messages: [{ id: 'a1', at: 1, parent: '', role: 'user', text: title }] }));
+  await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats })) });
+  await v.page.locator('#notice', { hasText: 'Imported: 2.' }).waitFor();
+  const slow = await v.context.newPage();
+  await slow.addInitScript(() => { // IndexedDB answers once release() is called
+    const { open } = IDBFactory.prototype;
+    IDBFactory.prototype.open = function late(...args) {
+      const request = {};
+      window.release = () => {
+        const real = open.apply(this, args);
+        real.onsuccess = () => { request.result = real.result; request.onsuccess(); };
+      };
+      return request;
+    };
+  });
+  await slow.goto(mock.page);
+  await slow.locator(ready).waitFor();
+  await side(slow);
+  const click = (title) => slow.locator('.chat-open').getByText(title, { exact: true }).click();
+  await click('Kept');
+  await slow.locator('#notice', { hasText: 'Reading the chat' }).waitFor();
+  await side(slow);
+  await click('Also kept');
+  await slow.evaluate(() => window.release());
+  await slow.locator('.bubble', { hasText: 'Also kept' }).waitFor();
+  assert.deepEqual(await slow.locator('.bubble').allTextContents(), ['Also kept']);
+  await slow.locator('#notice').waitFor({ state: 'hidden' });
   await v.close();
 }, PLACES.filter((p) => !p.isPhone));
 
