@@ -25,7 +25,7 @@
 // says that it can be listened to: what is done for one conversation then costs what that one has, not what all have.
 
 import { cleanOptions } from './options.js';
-import { byTime, cleanMessage, cleanPicks, isId, isNewer, isTime, kept, LIMITS, messageOfText } from './records.js';
+import { ATTIC_LIMITS, byTime, cleanMessage, cleanPicks, isId, isNewer, isTime, kept, LIMITS, messageOfText } from './records.js';
 
 export { LIMITS, mergeMessages, newId, newTurn } from './records.js';
 
@@ -45,9 +45,10 @@ export class Store {
   opening = null; // a promise: that it is, or cannot be
   #known = null; // Map: of each conversation the names of its records; null until they are read
 
-  constructor(storage, limits = LIMITS) {
+  constructor(storage, limits = {}) {
     this.#storage = storage;
-    this.#limits = { ...LIMITS, ...limits };
+    // Where there was an attic there may be as many as it allows, also until it is open again.
+    this.#limits = { ...LIMITS, ...(this.pref('attic') !== null && { chats: ATTIC_LIMITS.chats }), ...limits };
     this.#tidy();
   }
 

@@ -359,6 +359,16 @@ test('200 random interleavings of two tabs while messages move: no turn is lost,
   }
 });
 
+test('what is saved before the archive is open drops none of the many chats that there may be with one', async () => {
+  const storage = memoryStorage();
+  const { store } = await openTab(storage, new StandIn(), {});
+  const room = store.room();
+  for (let i = 1; i <= 1100; i++) store.take({ ...makeChat(i), titled: 0 }, room);
+  const before = new Store(storage);
+  assert.ok(before.save(makeChat(2000)));
+  assert.deepEqual([before.evicted, before.list().length], [0, 1101]);
+});
+
 test('beyond the number of chats the least recently used go, from the archive too', async () => {
   const archive = new StandIn();
   const { store, attic } = await openTab(memoryStorage(), archive, { chats: 3, hotChars: 0 });
