@@ -168,6 +168,7 @@ describe('this machine', { concurrency: 4 }, () => {
     const file = join(folder, 'wrong.yaml');
     writeFileSync(file, 'gateway:\n  htpp: 127.0.0.1:8080\n');
     names(of(await doctor(['-c', file]), ...ALL), 'FAIL', 'config', /wrong\.yaml:2:3: gateway\.htpp: /, /wrong\.yaml/);
+    names(of(await here(['gateway.htpp=off']), ...ALL), 'FAIL', 'config', /^--set: gateway\.htpp: /, /^the --set option named above$/);
   });
 
   test('a certificate that expired, one that is about to, one with another key', async () => {

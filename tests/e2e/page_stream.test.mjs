@@ -2,21 +2,14 @@
 // An answer that is drawn while it comes: in any pieces it ends as the whole drawn at once, and the steps that it takes, counted
 // and not timed, are in proportion to its length, whatever one block it is.
 import assert from 'node:assert/strict';
-import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { countSteps } from './page_steps.mjs';
 import { jumble, random } from './page_corpus.mjs';
 import { createElement, htmlOf, installDocument } from './page_dom.mjs';
+import { copy, load } from './page_modules.mjs';
 
-const copy = await mkdtemp(join(tmpdir(), 'sluice-stream-'));
-await cp(fileURLToPath(new URL('../../gateway/www/', import.meta.url)), copy, { recursive: true });
-await writeFile(join(copy, 'package.json'), '{"type":"module"}');
-after(() => rm(copy, { recursive: true }));
 installDocument();
-const load = (name) => import(pathToFileURL(join(copy, name)));
 const { StreamRenderer, renderInto } = await load('render.js');
 await (await load('math.js')).loadLibrary(); // formulas are drawn at once
 
