@@ -17,10 +17,11 @@
 #include "base/json/json_scan.h"
 #include "base/text.h"
 #include "engine/source/arch_read.h"
-#include "engine/source/hf_int4.h"
 #include "engine/file/hf_names.h"
 #include "engine/file/map_file.h"
+#include "engine/file/name_index.h"
 #include "engine/file/safetensors.h"
+#include "engine/packed/hf_matrix.h"
 #include "kernels/quantize.h"
 
 enum {
@@ -45,14 +46,17 @@ struct hf_folder {
 	char model_type[64];
 	struct part *parts;
 	size_t n_parts;
+	const struct st_tensor **theirs; /* of all parts */
+	uint32_t *by_name;               /* their index */
+	size_t n_theirs;
 	char *template;
 	size_t template_n;
 	int32_t end_ids[MAX_END_IDS];
 	size_t n_end_ids;
-	char *names;      /* of hf_tensors */
-	float *converted; /* likewise */
-	struct hf_int4 int4;
-	struct hf_int4_matrix *matrices; /* 4-bit tensors, from hf_tensors */
+	char *names;                /* of hf_tensors */
+	float *converted;           /* likewise */
+	struct hf_quant *quant;     /* NULL: nothing is quantized */
+	struct hf_matrix *matrices; /* quantized tensors, from hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -125,6 +129,27 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 
 /* ---- config.json ---- */
 
+/* In config.json or, where ModelOpt has left that as it was, in its own file. */
+static int read_quantization(struct hf_folder *f, struct sl_err *err)
+{
+	static const char *const names[] = {"config.json", "hf_quant_config.json"};
+	char file[512];
+	json_t *own = NULL;
+	const json_t *quantized = json_object_get(f->root, "quantization_config");
+	if (quantized == NULL)
+		quantized = json_object_get(f->config, "quantization_config");
+	int rc = 0;
+	if ((quantized == NULL || json_is_null(quantized)) && exists(f, names[1])) {
+		rc = read_json(f, names[1], &own, err);
+		quantized = own;
+	}
+	snprintf(file, sizeof file, "%s/%s", f->path, names[own != NULL]);
+	if (rc == 0 && quantized != NULL && !json_is_null(quantized))
+		rc = hf_quant_read(quantized, file, &f->quant, err);
+	json_decref(own);
+	return rc;
+}
+
 static int read_config(struct hf_folder *f, struct sl_err *err)
 {
 	int rc = read_json(f, "config.json", &f->root, err);
@@ -138,12 +163,7 @@ static int read_config(struct hf_folder *f, struct sl_err *err)
 	const json_t *text = json_object_get(f->root, "text_config");
 	f->config = json_is_object(text) ? text : f->root;
 
-	const json_t *quantized = json_object_get(f->root, "quantization_config");
-	if (quantized == NULL)
-		quantized = json_object_get(f->config, "quantization_config");
-	if (quantized != NULL && !json_is_null(quantized))
-		return hf_int4_config(quantized, f->path, &f->int4, err);
-	return 0;
+	return read_quantization(f, err);
 }
 
 static void add_end_ids(struct hf_folder *f, const json_t *ids)
@@ -317,6 +337,33 @@ static int read_index(struct hf_folder *f, struct sl_err *err)
 					  : rc;
 }
 
+static struct proto_str their_name(const void *list, size_t i)
+{
+	const char *name = ((const struct st_tensor *const *)list)[i]->name;
+	return (struct proto_str){.at = name, .n = strlen(name)};
+}
+
+/* Duplicates are found by their names here (model_file.c). */
+static int index_theirs(struct hf_folder *f, struct sl_err *err)
+{
+	size_t n = 0, twice;
+	f->theirs = sl_zalloc_n(f->n_theirs, sizeof(struct st_tensor *));
+	for (size_t i = 0; f->theirs != NULL && i < f->n_parts; i++)
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
+			f->theirs[n++] = safetensors_at(f->parts[i].file, k);
+	if (f->theirs == NULL || name_index_make(their_name, f->theirs, f->n_theirs, &f->by_name, &twice) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_theirs);
+	return 0;
+}
+
+static const struct st_tensor *find_theirs(const void *folder, const char *name)
+{
+	const struct hf_folder *f = folder;
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(f->by_name, f->n_theirs, their_name, f->theirs, want);
+	return i < f->n_theirs ? f->theirs[i] : NULL;
+}
+
 static int open_weights(struct hf_folder *f, struct sl_err *err)
 {
 	f->parts = sl_zalloc_n(MAX_PARTS, sizeof *f->parts);
@@ -333,34 +380,28 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
 				 ? " (pytorch_model.bin is not supported)"
 				 : "");
-	size_t n_tensors = 0;
 	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
 		char *path = join(f->path, f->parts[i].name);
 		rc = path == NULL ? sl_errf(err, SL_ENOMEM, "%s: no memory", f->path)
 				  : safetensors_open(path, &f->parts[i].file, err);
 		sl_free(path);
-		n_tensors += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
-		if (n_tensors > ST_MAX_TENSORS)
+		f->n_theirs += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
+		if (f->n_theirs > ST_MAX_TENSORS)
 			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", f->path, ST_MAX_TENSORS);
 	}
-	return rc;
+	return rc == 0 ? index_theirs(f, err) : rc;
 }
 
-/* A part's tensor as the engine uses it; *name has ST_MAX_NAME + 1 bytes for its name. */
-static int convert(struct hf_folder *f, const struct st_tensor *s, char *name, struct model_tensor *t,
-		   struct sl_err *err)
+/* A part's tensor as the engine uses it, but for its name. */
+static int convert(const struct hf_folder *f, const struct st_tensor *s, struct model_tensor *t, struct sl_err *err)
 {
 	if (s->type < 0 || s->n_dims > GGUF_MAX_DIMS)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
 			       "BF16 in up to %d)",
 			       f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
-	*t = (struct model_tensor){.name = name,
-				   .type = s->type,
-				   .n_dims = s->n_dims,
-				   .dims = {1, 1, 1, 1},
-				   .data = s->data,
-				   .bytes = s->bytes};
+	*t = (struct model_tensor){
+	    .type = s->type, .n_dims = s->n_dims, .dims = {1, 1, 1, 1}, .data = s->data, .bytes = s->bytes};
 	for (int d = 0; d < s->n_dims; d++)
 		t->dims[d] = s->dims[s->n_dims - 1 - d];
 	return 0;
@@ -420,81 +461,106 @@ static bool is_tied(const struct hf_folder *f)
 						   : family != NULL && strncmp(family, "gemma", 5) == 0;
 }
 
-static const struct st_tensor *find_theirs(const void *folder, const char *name)
-{
-	const struct hf_folder *f = folder;
-	for (size_t i = 0; i < f->n_parts; i++)
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
-			if (strcmp(safetensors_at(f->parts[i].file, k)->name, name) == 0)
-				return safetensors_at(f->parts[i].file, k);
-	return NULL;
-}
+/* What a tensor of a part is in GGUF: up to two tensors (gate and up of experts that take turns, row by row). */
+struct translation {
+	char names[2][ST_MAX_NAME + 32];
+	int n;
+	bool quantized;
+};
 
-/* The tensor's name in GGUF; false: it does not belong to a text model, or it is a component of another tensor.
- * *packed: 4-bit. */
-static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
+static const char both[] = ".ffn_gate_up_exps.weight";
+
+/* SL_EINVAL: it is a component of a matrix that is not there, which would change the weights. */
+static int translate(const struct hf_folder *f, const struct st_tensor *s, struct translation *t, struct sl_err *err)
 {
 	const char *family = hf_family(f->model_type), *theirs = s->name;
 	char plain[ST_MAX_NAME + 16];
-	bool belongs = false;
-	*packed = f->int4.form != HF_INT4_NONE && hf_int4_names(&f->int4, s->name, plain, sizeof plain, &belongs);
-	if (*packed)
+	enum hf_role role = f->quant != NULL ? hf_matrix_role(s, plain, sizeof plain) : HF_WHOLE;
+	*t = (struct translation){.n = 0, .quantized = role == HF_MAIN};
+	if (role == HF_COMPONENT && !hf_matrix_has_main(s, find_theirs, f))
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s belongs to no quantized matrix", f->path, s->name);
+	if (t->quantized)
 		theirs = plain;
-	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
+	if (role == HF_COMPONENT || role == HF_IGNORED ||
+	    !hf_gguf_name(theirs, family ? family : "", t->names[0], sizeof t->names[0]) ||
+	    (strcmp(t->names[0], "output.weight") == 0 && is_tied(f)))
+		return 0;
+	t->n = 1;
+	if (t->quantized && text_ends(t->names[0], both)) {
+		int stem = (int)(strlen(t->names[0]) - sizeof both + 1);
+		snprintf(t->names[1], sizeof t->names[1], "%.*s.ffn_up_exps.weight", stem, t->names[0]);
+		strcpy(t->names[0] + stem, ".ffn_gate_exps.weight");
+		t->n = 2;
+	}
+	return 0;
 }
 
-/* A 4-bit matrix, converted on demand. */
-static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m,
-			  struct model_tensor *t, struct sl_err *err)
+/* A quantized matrix, converted on demand. */
+static int convert_matrix(const struct hf_folder *f, const struct st_tensor *s, const struct translation *tr, int i,
+			  struct hf_matrix *m, struct model_tensor *t, struct sl_err *err)
 {
-	int rc = hf_int4_matrix(&f->int4, s, find_theirs, f, f->path, m, err);
+	int rc = hf_matrix_open(f->quant, s, find_theirs, f, f->path, m, err);
+	if (rc == 0 && tr->n == 2 && m->n_out % 2 != 0)
+		rc = sl_errf(err, SL_EINVAL, "%s: tensor %s has an odd number of rows", f->path, s->name);
 	if (rc != 0)
 		return rc;
-	int type = hf_int4_type(m);
-	*t = (struct model_tensor){.name = name,
-				   .type = type,
-				   .n_dims = 2,
-				   .dims = {m->n_in, m->n_out, 1, 1},
+	if (tr->n == 2)
+		hf_matrix_halve(m, i == 1);
+	*t = (struct model_tensor){.type = m->type,
+				   .n_dims = s->n_dims == 4 ? 3 : 2,
+				   .dims = {m->n_in, m->n_out, m->n, 1},
 				   .packed = m,
-				   .bytes = m->n_out * kn_row_bytes(type, m->n_in)};
+				   .bytes = (uint64_t)m->n * m->n_out * kn_row_bytes(m->type, m->n_in)};
 	return 0;
+}
+
+static int count_tensors(struct hf_folder *f, size_t *n, size_t *n_quantized, size_t *name_bytes, struct sl_err *err)
+{
+	struct translation tr;
+	int rc = 0;
+	for (size_t i = 0; i < f->n_theirs && rc == 0; i++) {
+		rc = translate(f, f->theirs[i], &tr, err);
+		for (int k = 0; rc == 0 && k < tr.n; k++) {
+			*name_bytes += strlen(tr.names[k]) + 1;
+			*n_quantized += tr.quantized;
+			++*n;
+		}
+	}
+	return rc;
+}
+
+static int fill_tensors(struct hf_folder *f, struct model_tensor *tensors, struct sl_err *err)
+{
+	struct translation tr;
+	struct hf_matrix *matrix = f->matrices;
+	char *at = f->names;
+	int rc = 0;
+	for (size_t i = 0; i < f->n_theirs && rc == 0; i++) {
+		rc = translate(f, f->theirs[i], &tr, err);
+		for (int k = 0; k < tr.n && rc == 0; k++, tensors++) {
+			size_t bytes = strlen(tr.names[k]) + 1;
+			rc = tr.quantized ? convert_matrix(f, f->theirs[i], &tr, k, matrix++, tensors, err)
+					  : convert(f, f->theirs[i], tensors, err);
+			tensors->name = memcpy(at, tr.names[k], bytes);
+			at += bytes;
+		}
+	}
+	return rc;
 }
 
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err)
 {
-	bool packed;
-	size_t all = 0, used = 0, name_bytes = 0, n_packed = 0;
-	char name[ST_MAX_NAME + 16];
-	for (size_t i = 0; i < f->n_parts; i++) {
-		all += safetensors_n(f->parts[i].file);
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++) {
-			if (name_of(f, safetensors_at(f->parts[i].file, k), name, sizeof name, &packed))
-				name_bytes += strlen(name) + 1;
-			n_packed += packed;
-		}
-	}
-	struct model_tensor *tensors = sl_zalloc_n(all, sizeof *tensors);
-	struct hf_int4_matrix *matrix = f->matrices = sl_zalloc_n(n_packed, sizeof *f->matrices);
-	char *at = f->names = sl_alloc(name_bytes);
-	if (tensors == NULL || at == NULL || matrix == NULL) {
-		sl_free(tensors);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, all);
-	}
-	int rc = 0;
-	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file) && rc == 0; k++) {
-			const struct st_tensor *s = safetensors_at(f->parts[i].file, k);
-			if (!name_of(f, s, name, sizeof name, &packed) ||
-			    (strcmp(name, "output.weight") == 0 && is_tied(f)))
-				continue;
-			size_t bytes = strlen(name) + 1;
-			memcpy(at, name, bytes);
-			rc = packed ? convert_packed(f, s, at, matrix++, &tensors[used], err)
-				    : convert(f, s, at, &tensors[used], err);
-			at += bytes;
-			used++;
-		}
-	}
+	size_t used = 0, name_bytes = 0, n_quantized = 0;
+	int rc = count_tensors(f, &used, &n_quantized, &name_bytes, err);
+	if (rc != 0)
+		return rc;
+	struct model_tensor *tensors = sl_zalloc_n(used, sizeof *tensors);
+	f->matrices = sl_zalloc_n(n_quantized, sizeof *f->matrices);
+	f->names = sl_alloc(name_bytes);
+	if (tensors == NULL || f->names == NULL || f->matrices == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, used);
+	if (rc == 0)
+		rc = fill_tensors(f, tensors, err);
 	if (rc == 0)
 		rc = widen_vectors(f, tensors, used, err);
 	if (rc != 0) {
@@ -547,6 +613,9 @@ void hf_close(struct hf_folder *f)
 	sl_free(f->names);
 	sl_free(f->converted);
 	sl_free(f->matrices);
+	sl_free(f->theirs);
+	sl_free(f->by_name);
+	hf_quant_free(f->quant);
 	sl_free(f->path);
 	sl_free(f);
 }
@@ -556,6 +625,7 @@ size_t hf_n_parts(const struct hf_folder *f) { return f->n_parts; }
 const char *hf_model_type(const struct hf_folder *f) { return f->model_type; }
 const json_t *hf_config(const struct hf_folder *f) { return f->config; }
 const json_t *hf_root(const struct hf_folder *f) { return f->root; }
+const char *hf_note(const struct hf_folder *f) { return f->quant != NULL ? hf_quant_note(f->quant) : ""; }
 
 uint64_t hf_bytes(const struct hf_folder *f)
 {

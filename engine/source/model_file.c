@@ -17,9 +17,9 @@
 #include "engine/source/convert.h"
 #include "engine/file/gguf_split.h"
 #include "engine/source/hf_folder.h"
-#include "engine/source/hf_int4.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
+#include "engine/packed/hf_matrix.h"
 #include "engine/source/random_source.h"
 #include "kernels/quantize.h"
 
@@ -73,6 +73,21 @@ static bool may_own(struct model_file *f)
 	return f->owned != NULL;
 }
 
+static int make_packed(const struct model_file *f, const struct model_tensor *t, void *out, struct sl_err *err)
+{
+	struct hf_matrix m = *t->packed;
+	struct hf_rows rows = hf_matrix_rows(&m);
+	struct convert c = {.row = rows.floats, .raw_row = rows.raw, .ctx = &m, .type = m.type, .width = m.n_in};
+	int rc = hf_matrix_check(&m, f->path, err);
+	if (rc != 0)
+		return rc;
+	rc = convert_rows(&c, 0, (uint64_t)m.n * m.n_out, out);
+	if (rc == SL_EINVAL)
+		return sl_errf(err, rc, "%s: tensor %.200s has a weight that is no number or too large", f->path,
+			       m.name);
+	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %.200s: %s", f->path, m.name, sl_code_name(rc));
+}
+
 int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err)
 {
 	size_t i = (size_t)(t - f->tensors);
@@ -80,7 +95,7 @@ int model_file_bring(struct model_file *f, const struct model_tensor *t, struct 
 		return 0;
 	if (!may_own(f) || (f->owned[i] = sl_alloc((size_t)t->bytes)) == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	int rc = hf_int4_make(t->packed, f->path, 0, f->owned[i], err);
+	int rc = make_packed(f, t, f->owned[i], err);
 	if (rc != 0) {
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
@@ -219,6 +234,7 @@ void model_file_close(struct model_file *f)
 const char *model_file_path(const struct model_file *f) { return f->path; }
 const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
+const char *model_file_note(const struct model_file *f) { return f->folder != NULL ? hf_note(f->folder) : ""; }
 
 /* Where keys are; NULL: in a folder. */
 static const struct gguf *keys_of(const struct model_file *f)

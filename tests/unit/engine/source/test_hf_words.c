@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of four bits in Hugging Face folders (engine/source/hf_int4.h): made here from known integers, packed as
+ * Matrices of four bits in Hugging Face folders (engine/packed/hf_words.h): made here from known integers, packed as
  * GPTQ, AWQ and compressed-tensors pack them, they become the weights that their formula says, exactly or within the
  * bound that the header gives; whatever is not supported or does not fit together is one line that names it.
  */
@@ -12,7 +12,6 @@
 #include <math.h>
 
 #include "base/fault.h"
-#include "engine/source/hf_int4.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/source/model_file.h"
@@ -302,11 +301,10 @@ static void test_configs(void **arg)
 	    {"{\"quant_method\":\"hqq\\n\"}", "quant_method \"hqq?\""},
 	    {"{}", "quant_method \"unknown\""},
 	    {"[]", "quant_method \"unknown\""},
-	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4"},
-	    {"{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":128}", "gptq with bits other than 4"},
-	    {GPTQ(",\"group_size\":128,\"desc_act\":true"), "desc_act"},
-	    {GPTQ(",\"group_size\":128,\"dynamic\":{\"-:lm\":{}}"), "dynamic"},
-	    {GPTQ(",\"group_size\":128,\"checkpoint_format\":\"marlin\""), "the marlin format"},
+	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4 and 8"},
+    {"{\"quant_method\":\"gptq\",\"bits\":3,\"group_size\":128}", "gptq with bits other than 4 and 8"},
+    {GPTQ(",\"group_size\":128,\"dynamic\":{\"-:lm\":{},\"+:down\":{\"bits\":8}}"), "dynamic"},
+    {GPTQ(",\"group_size\":128,\"checkpoint_format\":\"marlin\""), "the marlin format"},
 	    {GPTQ(",\"group_size\":128,\"is_marlin_format\":true"), "the marlin format"},
 	    {GPTQ(""), "a group_size"},
 	    {GPTQ(",\"group_size\":0"), "a group_size"},
@@ -317,19 +315,16 @@ static void test_configs(void **arg)
 	    {"{\"quant_method\":\"awq\",\"bits\":3}", "awq with bits other than 4"},
 	    {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\",\"group_size\":128}",
 	     "awq of a version other than gemm"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}", "other than pack-quantized"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{}}",
-	     "other than one group"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":1}}",
-	     "int of 4 bits"},
-	    {PACKED(",\"strategy\":\"tensor\"", ""), "a strategy"},
-	    {PACKED(",\"strategy\":\"group\",\"group_size\":128,\"actorder\":\"group\"", ""), "actorder"},
-	    {PACKED(",\"strategy\":\"channel\"", ",\"kv_cache_scheme\":{\"num_bits\":8}"), "kv_cache_scheme"},
-	    {PACKED(",\"strategy\":\"channel\"", ",\"sparsity_config\":{\"format\":\"sparse-24\"}"), "sparsity_config"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"input_"
-	     "activations\":{},"
-	     "\"weights\":{\"num_bits\":4,\"type\":\"int\",\"strategy\":\"channel\"}}}}",
-	     "quantized activations"},
+	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}", "config_groups without a group"},
+    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{}}",
+     "config_groups without a group"},
+    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":1}}",
+     "int of 4 or 8 bits"},
+    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\",\"config_groups\":{\"a\":{\"weights\":{}}}}",
+     "the format \"marlin-24\""},
+    {PACKED(",\"strategy\":\"tensor\"", ""), "a strategy"},
+    {PACKED(",\"strategy\":\"group\",\"group_size\":128,\"actorder\":\"weights\"", ""), "an actorder other than"},
+    {PACKED(",\"strategy\":\"channel\"", ",\"sparsity_config\":{\"format\":\"sparse-24\"}"), "sparsity_config"},
 	};
 	(void)arg;
 	draw_matrix(true);
@@ -361,10 +356,10 @@ static void test_shapes(void **arg)
 	refused(gptq, SL_EINVAL, "has a g_idx of another shape");
 	raws[3].rows = 0, raws[3].width = IN;
 	((int32_t *)(void *)raws[3].at)[5] = 1;
-	refused(gptq, SL_EUNSUPPORTED, "in another order (desc_act)");
+	refused(gptq, SL_EINVAL, "in another order, but the configuration says none (desc_act)");
 	((int32_t *)(void *)raws[3].at)[5] = 0;
 	raws[1].at[0] = 0;
-	refused(gptq, SL_EINVAL, "a zero point other than 8");
+	refused(gptq, SL_EINVAL, "a zero point other than the middle");
 	raws[1].at[0] = 0x77;
 	memcpy(raws[2].at, "\0\x7c", 2); /* infinite */
 	refused(gptq, SL_EINVAL, "a scale that is no number or too large");
@@ -373,6 +368,8 @@ static void test_shapes(void **arg)
 	memcpy(raws[2].at, "\0\x70", 2); /* 8192: fits, but not 16 times */
 	refused(GPTQ(",\"group_size\":128,\"sym\":false"), SL_EINVAL, "a scale that is no number or too large");
 	snprintf(raws[2].name, sizeof raws[2].name, "%s.scales", "model.layers.0.self_attn.k_proj");
+	refused(gptq, SL_EINVAL, "self_attn.k_proj.scales belongs to no quantized matrix");
+	snprintf(raws[2].name, sizeof raws[2].name, "model.layers.0.other");
 	refused(gptq, SL_EINVAL, "has no scales of its shape");
 	drop_raws();
 
