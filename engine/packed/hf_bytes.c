@@ -100,17 +100,18 @@ static int open_bytes(const struct hf_parts *p, struct hf_matrix *m, struct sl_e
 
 /* ---- numbers ---- */
 
-static const uint8_t *row_at(const struct hf_matrix *m, uint64_t row)
+static const uint8_t *row_at(const struct hf_matrix *m, uint64_t file_row)
 {
-	return (const uint8_t *)m->q + hf_file_row(m, row) * m->n_in;
+	return (const uint8_t *)m->q + file_row * m->n_in;
 }
 
 static void int_row(void *ctx, uint64_t row, uint8_t *out)
 {
 	const struct hf_matrix *m = ctx;
-	const uint8_t *q = row_at(m, row);
+	uint64_t at = hf_file_row(m, row);
+	const uint8_t *q = row_at(m, at);
 	for (uint32_t k = 0; k < m->n_in; k += BLOCK, out += 2 + BLOCK) {
-		hf_put_half(out, hf_scale_at(m, row, k));
+		hf_put_half(out, hf_scale_at(m, at, k));
 		for (uint32_t i = 0; i < BLOCK; i++)
 			out[2 + i] = q[k + i];
 	}
@@ -125,10 +126,13 @@ static float zero_at(const struct hf_matrix *m, uint64_t row, uint32_t k)
 static void float_row(void *ctx, uint64_t row, float *out)
 {
 	const struct hf_matrix *m = ctx;
-	const uint8_t *q = row_at(m, row);
-	for (uint32_t k = 0; k < m->n_in; k++) {
-		float v = is_int(m) ? (float)(int8_t)q[k] - zero_at(m, row, k) : kn_f32_from_fp8(q[k]);
-		out[k] = v * hf_scale_at(m, row, k);
+	uint64_t at = hf_file_row(m, row);
+	const uint8_t *q = row_at(m, at);
+	for (uint32_t k = 0, end; k < m->n_in; k = end) {
+		float scale = hf_scale_at(m, at, k), zero = zero_at(m, at, k);
+		end = m->n_in - k < m->scale_width ? m->n_in : k + m->scale_width;
+		for (uint32_t i = k; i < end; i++)
+			out[i] = scale * (is_int(m) ? (float)(int8_t)q[i] - zero : kn_f32_from_fp8(q[i]));
 	}
 }
 

@@ -95,7 +95,8 @@ static int read_blocks(const struct st_tensor *q, const struct st_tensor *s, con
 
 static int open_mxfp4(const struct hf_parts *p, struct hf_matrix *m, struct sl_err *err)
 {
-	if (p->q->n_dims > 2)
+	const char *suffix = strrchr(p->q->name, '_');
+	if (suffix != NULL && strcmp(suffix, "_blocks") == 0)
 		return read_blocks(p->q, hf_part(p, "_scales"), p->path, m, err);
 	m->type = KN_MXFP4;
 	int rc = read_pairs(p, m, err);

@@ -366,7 +366,7 @@ static int read_modelopt(struct hf_quant *q, const json_t *j, struct sl_err *err
 	j = old != NULL ? old : j;
 	int rc = exclude(q, j, old != NULL ? "exclude_modules" : "ignore", err);
 	if (get(j, "kv_cache_quant_algo") != NULL)
-		note(q, "kv_cache_quant_algo is not used: the configuration's kv type decides");
+		note(q, "kv_cache_quant_algo is not used: kv_type decides");
 	json_object_foreach((json_t *)(uintptr_t)groups, name, one) { note_activations(q, one); }
 	if (rc == 0 && is_text(j, "quant_algo", "MIXED_PRECISION")) {
 		q->layers = get(j, "quantized_layers");
@@ -411,7 +411,7 @@ int hf_quant_read(const json_t *config, const char *file, struct hf_quant **out,
 	q->config = json_incref((json_t *)(uintptr_t)config);
 	q->file = file;
 	if (get(config, "kv_cache_scheme") != NULL)
-		note(q, "kv_cache_scheme is not used: the configuration's kv type decides");
+		note(q, "kv_cache_scheme is not used: kv_type decides");
 	int rc = read_method(q, config, err);
 	q->file = NULL;
 	if (rc != 0) {

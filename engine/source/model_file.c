@@ -81,7 +81,8 @@ static int make_packed(const struct model_file *f, const struct model_tensor *t,
 	int rc = hf_matrix_check(&m, f->path, err);
 	if (rc != 0)
 		return rc;
-	rc = convert_rows(&c, 0, (uint64_t)m.n * m.n_out, out);
+	/* Rows beyond the tokenizer's tokens are left out (hf_tensors). */
+	rc = convert_rows(&c, 0, t->dims[1] * t->dims[2], out);
 	if (rc == SL_EINVAL)
 		return sl_errf(err, rc, "%s: tensor %.200s has a weight that is no number or too large", f->path,
 			       m.name);
@@ -295,17 +296,27 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 	    .row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
 	size_t row_bytes = kn_row_bytes(type, c.width);
 	uint64_t rows = t->dims[1] * t->dims[2], piece = (4u << 20) / c.width + 1;
-	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
-	if (f->owned[i] == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	for (uint64_t at = 0; at < rows; at += piece) {
+	int rc = model_file_bring(f, t, err);
+	if (rc != 0)
+		return rc;
+	void *made = sl_alloc((size_t)rows * row_bytes);
+	if (made == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
+	for (uint64_t at = 0; at < rows && rc == 0; at += piece) {
 		uint64_t n = rows - at < piece ? rows - at : piece;
-		int rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
+		rc = convert_rows(&c, at, n, (uint8_t *)made + at * row_bytes);
 		if (rc != 0)
-			return sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
-				       kn_type_name(type));
+			sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
+				kn_type_name(type));
 		convert_advance(p, n * row_bytes);
 	}
+	if (rc != 0) {
+		sl_free(made);
+		return rc;
+	}
+	sl_free(f->owned[i]); /* what a folder's quantized matrix was */
+	f->owned[i] = made;
+	t->packed = NULL;
 	t->type = type;
 	t->data = f->owned[i];
 	t->bytes = rows * row_bytes;
