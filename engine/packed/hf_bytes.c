@@ -144,7 +144,9 @@ static int check_bytes(const struct hf_matrix *m, const char *path, struct sl_er
 static struct hf_rows rows_of(const struct hf_matrix *m)
 {
 	bool exact = is_int(m) && m->zeros == NULL && m->type == KN_Q8_0;
-	return exact ? (struct hf_rows){.raw = int_row} : (struct hf_rows){.floats = float_row};
+	if (exact)
+		return (struct hf_rows){.raw = int_row};
+	return (struct hf_rows){.floats = float_row};
 }
 
 const struct hf_form_ops hf_bytes_ops = {.open = open_bytes, .check = check_bytes, .rows = rows_of};

@@ -112,7 +112,6 @@ int hf_mxfp4_open(const struct st_tensor *blocks, const struct st_tensor *scales
 				  .name = blocks->name,
 				  .step = 1,
 				  .q = blocks->data,
-				  .q_bytes = blocks->bytes,
 				  .scale_rows = 1,
 				  .global = 1};
 	return read_blocks(blocks, scales, path, out, err);
@@ -209,7 +208,9 @@ static struct hf_rows rows_of(const struct hf_matrix *m)
 {
 	if (m->type == KN_MXFP4)
 		return (struct hf_rows){.raw = mxfp4_row};
-	return m->type == KN_Q6_K ? (struct hf_rows){.raw = nvfp4_row} : (struct hf_rows){.floats = float_row};
+	if (m->type == KN_Q6_K)
+		return (struct hf_rows){.raw = nvfp4_row};
+	return (struct hf_rows){.floats = float_row};
 }
 
 const struct hf_form_ops hf_fp4_ops = {.open = open_fp4, .check = check_fp4, .rows = rows_of};

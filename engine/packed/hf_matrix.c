@@ -215,7 +215,6 @@ int hf_matrix_open(const struct hf_quant *how, const struct st_tensor *q, hf_fin
 				  .n = 1,
 				  .step = 1,
 				  .q = q->data,
-				  .q_bytes = q->bytes,
 				  .scale_rows = 1,
 				  .global = 1};
 	return out->ops->open(&p, out, err);
@@ -227,6 +226,8 @@ void hf_matrix_halve(struct hf_matrix *m, bool second)
 	m->first = second;
 	m->step = 2;
 }
+
+void hf_matrix_trim(struct hf_matrix *m, uint32_t n) { m->n_out = n < m->n_out ? n : m->n_out; }
 
 int hf_matrix_check(const struct hf_matrix *m, const char *path, struct sl_err *err)
 {

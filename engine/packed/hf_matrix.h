@@ -35,7 +35,6 @@ struct hf_matrix {
 	/* Row r of matrix e is row e · file_rows + first + step · r of the file's: gpt-oss has gate and up in turn. */
 	uint32_t file_rows, first, step;
 	const void *q;
-	uint64_t q_bytes;
 	/* The scale of weight k of row r is scale(scales, r / scale_rows · scale_down + k / scale_width · scale_along),
 	 * times global. */
 	float (*scale)(const void *scales, uint64_t i);
@@ -73,6 +72,9 @@ int hf_matrix_open(const struct hf_quant *how, const struct st_tensor *q, hf_fin
 
 /* Takes every second row of each matrix, from the first or the second on. */
 void hf_matrix_halve(struct hf_matrix *m, bool second);
+
+/* Leaves out rows of one matrix from the n-th on. */
+void hf_matrix_trim(struct hf_matrix *m, uint32_t n);
 
 /* Before rows are read: whether the weights are what the configuration says, and numbers. */
 int hf_matrix_check(const struct hf_matrix *m, const char *path, struct sl_err *err);

@@ -150,8 +150,8 @@ static uint32_t integer_at(const struct hf_matrix *m, uint32_t out, uint32_t k)
 {
 	uint32_t each = in_word(m);
 	switch (m->how->form) {
-	case HF_GPTQ: return field(m, m->q, (uint64_t)(k / each) * m->n_out + out, k % each);
-	case HF_AWQ: return field(m, m->q, (uint64_t)k * (m->n_out / each) + out / each, awq_place[out % each]);
+	case HF_GPTQ: return field(m, m->q, (uint64_t)(k / each) * m->file_rows + out, k % each);
+	case HF_AWQ: return field(m, m->q, (uint64_t)k * (m->file_rows / each) + out / each, awq_place[out % each]);
 	default: return field(m, m->q, (uint64_t)out * (m->n_in / each) + k / each, k % each);
 	}
 }
@@ -165,7 +165,7 @@ static uint32_t zero_at(const struct hf_matrix *m, uint32_t out, uint32_t group)
 	if (is_packed(m))
 		return field(m, m->zeros, (uint64_t)(out / each) * groups + group, out % each);
 	uint32_t place = m->how->form == HF_AWQ ? awq_place[out % each] : out % each;
-	return field(m, m->zeros, (uint64_t)group * (m->n_out / each) + out / each, place) + m->how->zero_off;
+	return field(m, m->zeros, (uint64_t)group * (m->file_rows / each) + out / each, place) + m->how->zero_off;
 }
 
 /* Four bits of 32 weights from k on, in the order of all types here: nibble i is low for i < 16. */
@@ -235,7 +235,9 @@ static struct hf_rows rows_of(const struct hf_matrix *m)
 	if (m->type != KN_Q8_0)
 		return (struct hf_rows){.raw = nibble_row};
 	bool exact = m->how->symmetric && (m->g_idx == NULL || !m->how->ordered);
-	return exact ? (struct hf_rows){.raw = byte_row} : (struct hf_rows){.floats = float_row};
+	if (exact)
+		return (struct hf_rows){.raw = byte_row};
+	return (struct hf_rows){.floats = float_row};
 }
 
 const struct hf_form_ops hf_words_ops = {.open = open_words, .check = check_words, .rows = rows_of};

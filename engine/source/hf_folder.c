@@ -4,7 +4,7 @@
  * tree. Files that may be large are scanned in their mapping: the index of parts, and tokenizer_config.json, of which
  * only the chat template is read. /
  */
-#include "engine/source/hf_folder.h"
+#include "engine/source/hf_folder_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,12 +17,8 @@
 #include "base/json/json_scan.h"
 #include "base/text.h"
 #include "engine/source/arch_read.h"
-#include "engine/file/hf_names.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
-#include "engine/file/safetensors.h"
-#include "engine/packed/hf_matrix.h"
-#include "kernels/quantize.h"
 
 enum {
 	MAX_JSON = 1 << 20,
@@ -30,33 +26,6 @@ enum {
 	MAX_TEMPLATE = 4 << 20,
 	MAX_PARTS = 1024,
 	MAX_PART_NAME = 255,
-	MAX_END_IDS = 64,
-	MAX_CONVERTED = 32 << 20, /* bytes of vectors that become F32 */
-};
-
-struct part {
-	char *name;
-	struct safetensors *file;
-};
-
-struct hf_folder {
-	char *path;
-	json_t *root;         /* config.json */
-	const json_t *config; /* of the text model */
-	char model_type[64];
-	struct part *parts;
-	size_t n_parts;
-	const struct st_tensor **theirs; /* of all parts */
-	uint32_t *by_name;               /* their index */
-	size_t n_theirs;
-	char *template;
-	size_t template_n;
-	int32_t end_ids[MAX_END_IDS];
-	size_t n_end_ids;
-	char *names;                /* of hf_tensors */
-	float *converted;           /* likewise */
-	struct hf_quant *quant;     /* NULL: nothing is quantized */
-	struct hf_matrix *matrices; /* quantized tensors, from hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -356,7 +325,7 @@ static int index_theirs(struct hf_folder *f, struct sl_err *err)
 	return 0;
 }
 
-static const struct st_tensor *find_theirs(const void *folder, const char *name)
+const struct st_tensor *hf_find_theirs(const void *folder, const char *name)
 {
 	const struct hf_folder *f = folder;
 	const struct proto_str want = {.at = name, .n = strlen(name)};
@@ -390,187 +359,6 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", f->path, ST_MAX_TENSORS);
 	}
 	return rc == 0 ? index_theirs(f, err) : rc;
-}
-
-/* A part's tensor as the engine uses it, but for its name. */
-static int convert(const struct hf_folder *f, const struct st_tensor *s, struct model_tensor *t, struct sl_err *err)
-{
-	if (s->type < 0 || s->n_dims > GGUF_MAX_DIMS)
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
-			       "BF16 in up to %d)",
-			       f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
-	*t = (struct model_tensor){
-	    .type = s->type, .n_dims = s->n_dims, .dims = {1, 1, 1, 1}, .data = s->data, .bytes = s->bytes};
-	for (int d = 0; d < s->n_dims; d++)
-		t->dims[d] = s->dims[s->n_dims - 1 - d];
-	return 0;
-}
-
-static bool is_narrow_vector(const struct model_tensor *t)
-{
-	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
-}
-
-/* Norms and biases are few, and floats everywhere. */
-static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
-{
-	size_t floats = 0;
-	for (size_t i = 0; i < n; i++)
-		floats += is_narrow_vector(&tensors[i]) ? (size_t)tensors[i].dims[0] : 0;
-	if (floats > MAX_CONVERTED / sizeof(float))
-		return sl_errf(err, SL_ELIMIT, "%s: vectors of %zu elements in all", f->path, floats);
-	float *at = f->converted = sl_alloc(floats * sizeof(float));
-	if (at == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	for (size_t i = 0; i < n; i++) {
-		struct model_tensor *t = &tensors[i];
-		if (!is_narrow_vector(t))
-			continue;
-		kn_dequantize(t->type, t->data, (size_t)t->dims[0], at);
-		t->type = KN_F32;
-		t->data = at;
-		t->bytes = t->dims[0] * sizeof(float);
-		at += t->dims[0];
-	}
-	return 0;
-}
-
-static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, size_t n)
-{
-	uint64_t rows = (uint64_t)hf_count_tokens(f);
-	for (size_t i = 0; i < n && rows > 0; i++) {
-		struct model_tensor *t = &tensors[i];
-		if (t->n_dims == 2 && t->dims[1] > rows &&
-		    (strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0)) {
-			t->bytes = t->bytes / t->dims[1] * rows;
-			t->dims[1] = rows;
-		}
-	}
-}
-
-/* Some writers store the tied output matrix a second time. */
-static bool is_tied(const struct hf_folder *f)
-{
-	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
-	if (tied == NULL)
-		tied = json_object_get(f->root, "tie_word_embeddings");
-	/* Only Gemma's class ties them by default. */
-	const char *family = hf_family(f->model_type);
-	return tied != NULL && !json_is_null(tied) ? json_is_true(tied)
-						   : family != NULL && strncmp(family, "gemma", 5) == 0;
-}
-
-/* What a tensor of a part is in GGUF: up to two tensors (gate and up of experts that take turns, row by row). */
-struct translation {
-	char names[2][ST_MAX_NAME + 32];
-	int n;
-	bool quantized;
-};
-
-static const char both[] = ".ffn_gate_up_exps.weight";
-
-/* SL_EINVAL: it is a component of a matrix that is not there, which would change the weights. */
-static int translate(const struct hf_folder *f, const struct st_tensor *s, struct translation *t, struct sl_err *err)
-{
-	const char *family = hf_family(f->model_type), *theirs = s->name;
-	char plain[ST_MAX_NAME + 16];
-	enum hf_role role = f->quant != NULL ? hf_matrix_role(s, plain, sizeof plain) : HF_WHOLE;
-	*t = (struct translation){.n = 0, .quantized = role == HF_MAIN};
-	if (role == HF_COMPONENT && !hf_matrix_has_main(s, find_theirs, f))
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s belongs to no quantized matrix", f->path, s->name);
-	if (t->quantized)
-		theirs = plain;
-	if (role == HF_COMPONENT || role == HF_IGNORED ||
-	    !hf_gguf_name(theirs, family ? family : "", t->names[0], sizeof t->names[0]) ||
-	    (strcmp(t->names[0], "output.weight") == 0 && is_tied(f)))
-		return 0;
-	t->n = 1;
-	if (t->quantized && text_ends(t->names[0], both)) {
-		int stem = (int)(strlen(t->names[0]) - sizeof both + 1);
-		snprintf(t->names[1], sizeof t->names[1], "%.*s.ffn_up_exps.weight", stem, t->names[0]);
-		strcpy(t->names[0] + stem, ".ffn_gate_exps.weight");
-		t->n = 2;
-	}
-	return 0;
-}
-
-/* A quantized matrix, converted on demand. */
-static int convert_matrix(const struct hf_folder *f, const struct st_tensor *s, const struct translation *tr, int i,
-			  struct hf_matrix *m, struct model_tensor *t, struct sl_err *err)
-{
-	int rc = hf_matrix_open(f->quant, s, find_theirs, f, f->path, m, err);
-	if (rc == 0 && tr->n == 2 && m->n_out % 2 != 0)
-		rc = sl_errf(err, SL_EINVAL, "%s: tensor %s has an odd number of rows", f->path, s->name);
-	if (rc != 0)
-		return rc;
-	if (tr->n == 2)
-		hf_matrix_halve(m, i == 1);
-	*t = (struct model_tensor){.type = m->type,
-				   .n_dims = s->n_dims == 4 ? 3 : 2,
-				   .dims = {m->n_in, m->n_out, m->n, 1},
-				   .packed = m,
-				   .bytes = (uint64_t)m->n * m->n_out * kn_row_bytes(m->type, m->n_in)};
-	return 0;
-}
-
-static int count_tensors(struct hf_folder *f, size_t *n, size_t *n_quantized, size_t *name_bytes, struct sl_err *err)
-{
-	struct translation tr;
-	int rc = 0;
-	for (size_t i = 0; i < f->n_theirs && rc == 0; i++) {
-		rc = translate(f, f->theirs[i], &tr, err);
-		for (int k = 0; rc == 0 && k < tr.n; k++) {
-			*name_bytes += strlen(tr.names[k]) + 1;
-			*n_quantized += tr.quantized;
-			++*n;
-		}
-	}
-	return rc;
-}
-
-static int fill_tensors(struct hf_folder *f, struct model_tensor *tensors, struct sl_err *err)
-{
-	struct translation tr;
-	struct hf_matrix *matrix = f->matrices;
-	char *at = f->names;
-	int rc = 0;
-	for (size_t i = 0; i < f->n_theirs && rc == 0; i++) {
-		rc = translate(f, f->theirs[i], &tr, err);
-		for (int k = 0; k < tr.n && rc == 0; k++, tensors++) {
-			size_t bytes = strlen(tr.names[k]) + 1;
-			rc = tr.quantized ? convert_matrix(f, f->theirs[i], &tr, k, matrix++, tensors, err)
-					  : convert(f, f->theirs[i], tensors, err);
-			tensors->name = memcpy(at, tr.names[k], bytes);
-			at += bytes;
-		}
-	}
-	return rc;
-}
-
-int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err)
-{
-	size_t used = 0, name_bytes = 0, n_quantized = 0;
-	int rc = count_tensors(f, &used, &n_quantized, &name_bytes, err);
-	if (rc != 0)
-		return rc;
-	struct model_tensor *tensors = sl_zalloc_n(used, sizeof *tensors);
-	f->matrices = sl_zalloc_n(n_quantized, sizeof *f->matrices);
-	f->names = sl_alloc(name_bytes);
-	if (tensors == NULL || f->names == NULL || f->matrices == NULL)
-		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, used);
-	if (rc == 0)
-		rc = fill_tensors(f, tensors, err);
-	if (rc == 0)
-		rc = widen_vectors(f, tensors, used, err);
-	if (rc != 0) {
-		sl_free(tensors);
-		return rc;
-	}
-	trim_rows(f, tensors, used);
-	*out = tensors;
-	*n = used;
-	return 0;
 }
 
 /* ---- the folder ---- */
@@ -613,6 +401,7 @@ void hf_close(struct hf_folder *f)
 	sl_free(f->names);
 	sl_free(f->converted);
 	sl_free(f->matrices);
+	sl_free(f->made);
 	sl_free(f->theirs);
 	sl_free(f->by_name);
 	hf_quant_free(f->quant);

@@ -17,9 +17,9 @@
 #include "engine/source/convert.h"
 #include "engine/file/gguf_split.h"
 #include "engine/source/hf_folder.h"
+#include "engine/source/hf_made.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
-#include "engine/packed/hf_matrix.h"
 #include "engine/source/random_source.h"
 #include "kernels/quantize.h"
 
@@ -73,36 +73,20 @@ static bool may_own(struct model_file *f)
 	return f->owned != NULL;
 }
 
-static int make_packed(const struct model_file *f, const struct model_tensor *t, void *out, struct sl_err *err)
-{
-	struct hf_matrix m = *t->packed;
-	struct hf_rows rows = hf_matrix_rows(&m);
-	struct convert c = {.row = rows.floats, .raw_row = rows.raw, .ctx = &m, .type = m.type, .width = m.n_in};
-	int rc = hf_matrix_check(&m, f->path, err);
-	if (rc != 0)
-		return rc;
-	/* Rows beyond the tokenizer's tokens are left out (hf_tensors). */
-	rc = convert_rows(&c, 0, t->dims[1] * t->dims[2], out);
-	if (rc == SL_EINVAL)
-		return sl_errf(err, rc, "%s: tensor %.200s has a weight that is no number or too large", f->path,
-			       m.name);
-	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %.200s: %s", f->path, m.name, sl_code_name(rc));
-}
-
 int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err)
 {
 	size_t i = (size_t)(t - f->tensors);
-	if (t->packed == NULL || t->data != NULL)
+	if (t->made == NULL || t->data != NULL)
 		return 0;
 	if (!may_own(f) || (f->owned[i] = sl_alloc((size_t)t->bytes)) == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	int rc = make_packed(f, t, f->owned[i], err);
+	int rc = t->made->make(t->made->of, f->path, 0, f->owned[i], err);
 	if (rc != 0) {
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		return rc;
 	}
-	map_file_let_go(t->packed->q, (size_t)t->packed->q_bytes);
+	map_file_let_go(t->made->source, (size_t)t->made->source_bytes);
 	f->tensors[i].data = f->owned[i];
 	return 0;
 }
@@ -114,7 +98,7 @@ void model_file_let_go(struct model_file *f, const struct model_tensor *t)
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		f->tensors[i].data = NULL;
-	} else if (t->data != NULL && t->packed == NULL) {
+	} else if (t->data != NULL && t->made == NULL) {
 		map_file_let_go(t->data, (size_t)t->bytes);
 	}
 }
@@ -316,7 +300,7 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 	}
 	sl_free(f->owned[i]); /* what a folder's quantized matrix was */
 	f->owned[i] = made;
-	t->packed = NULL;
+	t->made = NULL;
 	t->type = type;
 	t->data = f->owned[i];
 	t->bytes = rows * row_bytes;
@@ -333,7 +317,8 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)
 		if (quantizes(&f->tensors[i], type))
-			p->total += f->tensors[i].dims[1] * kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
+			p->total += f->tensors[i].dims[1] * f->tensors[i].dims[2] *
+				    kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
 	int rc = 0;
 	for (size_t i = 0; i < f->n_tensors && rc == 0; i++)
 		if (quantizes(&f->tensors[i], type))

@@ -21,7 +21,7 @@
 
 struct model_file;
 
-struct hf_matrix;
+struct hf_made;
 
 struct model_tensor {
 	const char *name; /* GGUF's; terminated; owned by the file */
@@ -30,7 +30,7 @@ struct model_tensor {
 	uint64_t dims[GGUF_MAX_DIMS]; /* dims[0] is contiguous; missing dimensions are 1 */
 	const void *data;             /* NULL: generated from noise, or not converted yet (model_file_bring) */
 	struct kn_noise noise;
-	const struct hf_matrix *packed; /* its source; NULL: the file has it in this format */
+	const struct hf_made *made; /* its source; NULL: the file has it in this format */
 	uint64_t bytes;
 };
 

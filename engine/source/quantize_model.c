@@ -19,7 +19,7 @@
 #include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/arch_write.h"
-#include "engine/packed/hf_matrix.h"
+#include "engine/source/hf_made.h"
 #include "kernels/quantize.h"
 
 enum { COPY_PIECE = 8 << 20, N_TYPES = 64, SAMPLED_ROWS = 32 };
@@ -94,8 +94,8 @@ static bool keeps(const struct job *j, const struct model_tensor *t)
 {
 	if (j->how->requantize || !is_matrix(t))
 		return false;
-	return t->packed != NULL ? hf_matrix_bits(t->packed) <= 4 && tenths_of_bits(t->type) < 70
-				 : tenths_of_bits(t->type) < 50;
+	return t->made != NULL && t->made->bits > 0 ? t->made->bits <= 4 && tenths_of_bits(t->type) < 70
+						    : tenths_of_bits(t->type) < 50;
 }
 
 static int plan_type(const struct job *j, const struct model_tensor *t)
@@ -263,7 +263,7 @@ static int write_all(struct job *j)
 	for (size_t i = 0; i < model_file_n_tensors(j->file) && rc == 0; i++) {
 		const struct model_tensor *t = model_file_tensor_at(j->file, i);
 		rc = write_tensor(j, t);
-		if (t->packed != NULL)
+		if (t->made != NULL)
 			model_file_let_go(j->file, t);
 	}
 	return rc;

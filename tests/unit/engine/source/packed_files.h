@@ -100,11 +100,11 @@ static inline struct raw *raw_of(const char *suffix)
 {
 	char name[96];
 	snprintf(name, sizeof name, "%s%s", prefix, suffix);
-	for (size_t i = 0; i < n_raws; i++)
-		if (strcmp(raws[i].name, name) == 0)
-			return &raws[i];
-	fail_msg("no tensor %s", name);
-	return NULL;
+	size_t i = 0;
+	while (i + 1 < n_raws && strcmp(raws[i].name, name) != 0)
+		i++;
+	assert_string_equal(raws[i].name, name);
+	return &raws[i];
 }
 
 static inline const char *shape_of(const struct raw *r, char out[64])
