@@ -65,8 +65,7 @@ enum hf_role hf_matrix_role(const struct st_tensor *t, char *out, size_t out_byt
 {
 	const char *suffix = main_suffix(t);
 	if (suffix != NULL) {
-		snprintf(out, out_bytes, "%.*s%s", (int)(strlen(t->name) - strlen(suffix)), t->name,
-			 suffix[0] == '.' ? ".weight" : "");
+		snprintf(out, out_bytes, "%.*s.weight", (int)(strlen(t->name) - strlen(suffix)), t->name);
 		return HF_MAIN;
 	}
 	if (ends_in(t->name, components, sizeof components / sizeof *components))

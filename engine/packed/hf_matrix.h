@@ -56,7 +56,7 @@ enum hf_role {
 	HF_IGNORED    /* a scale of activations, or of keys and values */
 };
 
-/* The role of a tensor. HF_MAIN: *out is the name of the matrix as one of floats ("….weight"; of name_blocks: name). */
+/* The role of a tensor. HF_MAIN: *out is the name that the matrix has as one of floats: the module's with ".weight". */
 enum hf_role hf_matrix_role(const struct st_tensor *t, char *out, size_t out_bytes);
 
 /* The name of the module that a main tensor belongs to. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/packed/hf_quant.h"
 
-#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -143,15 +143,23 @@ static int read_awq(struct hf_quant *q, const json_t *j, struct hf_scheme *s, st
 
 /* ---- compressed-tensors ---- */
 
-/* block_structure [rows, width], or "128x128". */
+/* "128x128" */
+static bool read_sides(const char *text, json_int_t *rows, json_int_t *width)
+{
+	char *at;
+	*rows = strtol(text, &at, 10);
+	if (*at != 'x')
+		return false;
+	*width = strtol(at + 1, &at, 10);
+	return *at == '\0';
+}
+
+/* block_structure [rows, width], or as text. */
 static int read_block(const struct hf_quant *q, const json_t *v, struct hf_scheme *s, struct sl_err *err)
 {
 	json_int_t rows = json_integer_value(json_array_get(v, 0)), width = json_integer_value(json_array_get(v, 1));
 	const char *text = json_string_value(v);
-	unsigned a, b;
-	if (text != NULL && strlen(text) < 20 && sscanf(text, "%ux%u", &a, &b) == 2)
-		rows = a, width = b;
-	else if (json_array_size(v) != 2)
+	if (text != NULL ? !read_sides(text, &rows, &width) : json_array_size(v) != 2)
 		rows = 0;
 	if (rows < 1 || width < 1 || rows > HF_MOST_SIDE || width > HF_MOST_SIDE)
 		return unsupported(q, "a block of scales that is not [rows, width]", err);

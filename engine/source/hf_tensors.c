@@ -124,9 +124,10 @@ static int translate(const struct hf_folder *f, const struct st_tensor *s, struc
 		return 0;
 	t->n = 1;
 	if (t->quantized && text_ends(t->names[0], both)) {
-		int stem = (int)(strlen(t->names[0]) - sizeof both + 1);
-		snprintf(t->names[1], sizeof t->names[1], "%.*s.ffn_up_exps.weight", stem, t->names[0]);
-		strcpy(t->names[0] + stem, ".ffn_gate_exps.weight");
+		size_t stem = strlen(t->names[0]) - sizeof both + 1, room = sizeof t->names[0] - stem;
+		memcpy(t->names[1], t->names[0], stem);
+		snprintf(t->names[0] + stem, room, ".ffn_gate_exps.weight");
+		snprintf(t->names[1] + stem, room, ".ffn_up_exps.weight");
 		t->n = 2;
 	}
 	return 0;
