@@ -123,16 +123,25 @@ static float zero_at(const struct hf_matrix *m, uint64_t row, uint32_t k)
 	return m->zeros != NULL ? (float)((const int8_t *)m->zeros)[at] : 0.0f;
 }
 
+/* The value of each byte. */
+static void fill_values(const struct hf_matrix *m, float values[256])
+{
+	for (int i = 0; i < 256; i++)
+		values[i] = is_int(m) ? (float)(int8_t)i : kn_f32_from_fp8((uint8_t)i);
+}
+
 static void float_row(void *ctx, uint64_t row, float *out)
 {
 	const struct hf_matrix *m = ctx;
 	uint64_t at = hf_file_row(m, row);
 	const uint8_t *q = row_at(m, at);
+	float values[256];
+	fill_values(m, values);
 	for (uint32_t k = 0, end; k < m->n_in; k = end) {
 		float scale = hf_scale_at(m, at, k), zero = zero_at(m, at, k);
 		end = m->n_in - k < m->scale_width ? m->n_in : k + m->scale_width;
 		for (uint32_t i = k; i < end; i++)
-			out[i] = scale * (is_int(m) ? (float)(int8_t)q[i] - zero : kn_f32_from_fp8(q[i]));
+			out[i] = scale * (values[q[i]] - zero);
 	}
 }
 

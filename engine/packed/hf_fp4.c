@@ -156,12 +156,18 @@ static void float_row(void *ctx, uint64_t row, float *out)
 		out[k] = (float)twice(m, at, k) * (hf_scale_at(m, at, k) / 2);
 }
 
-/* Six bits of weight i: four low ones, two high ones (blocks.h). */
-static void put_q6(uint8_t *block, int i, int q)
+/* 128 weights from k on in six bits: two bytes of low nibbles and one of high bits for four that are 32 apart
+ * (blocks.h). */
+static void put_q6(const struct hf_matrix *m, uint64_t file_row, uint32_t k, uint8_t *low, uint8_t *high)
 {
-	int half = i / 128, in = i % 128, j = in / 32, l = in % 32;
-	block[64 * half + 32 * (j % 2) + l] |= (uint8_t)((q & 15) << (j < 2 ? 0 : 4));
-	block[128 + 32 * half + l] |= (uint8_t)(q >> 4 << (2 * j));
+	for (uint32_t l = 0; l < 32; l++) {
+		uint32_t q[4];
+		for (uint32_t j = 0; j < 4; j++)
+			q[j] = (uint32_t)(twice(m, file_row, k + 32 * j + l) + 32);
+		low[l] = (uint8_t)((q[0] & 15) | (q[2] & 15) << 4);
+		low[32 + l] = (uint8_t)((q[1] & 15) | (q[3] & 15) << 4);
+		high[l] = (uint8_t)(q[0] >> 4 | q[1] >> 4 << 2 | q[2] >> 4 << 4 | q[3] >> 4 << 6);
+	}
 }
 
 /* The 16 scales of a block of 256 as integers, in units of *unit: at most 120 by construction. */
@@ -185,11 +191,10 @@ static void nvfp4_row(void *ctx, uint64_t row, uint8_t *out)
 	uint64_t at = hf_file_row(m, row);
 	for (uint32_t k = 0; k < m->n_in; k += KN_K_BLOCK, out += 210) {
 		float unit;
-		memset(out, 0, 192);
+		put_q6(m, at, k, out, out + 128);
+		put_q6(m, at, k + 128, out + 64, out + 160);
 		integer_scales(m, at, k, (int8_t *)out + 192, &unit);
 		hf_put_half(out + 208, unit * m->global / 2);
-		for (uint32_t i = 0; i < KN_K_BLOCK; i++)
-			put_q6(out, (int)i, twice(m, at, k + i) + 32);
 	}
 }
 
