@@ -103,20 +103,6 @@ static int open_mxfp4(const struct hf_parts *p, struct hf_matrix *m, struct sl_e
 	return rc != 0 ? rc : read_scales(p, hf_part(p, ".weight_scale"), true, m, err);
 }
 
-int hf_mxfp4_open(const struct st_tensor *blocks, const struct st_tensor *scales, const char *path,
-		  struct hf_matrix *out, struct sl_err *err)
-{
-	static const struct hf_scheme scheme = {.form = HF_MXFP4, .group = IN_BLOCK};
-	*out = (struct hf_matrix){.how = &scheme,
-				  .ops = &hf_fp4_ops,
-				  .name = blocks->name,
-				  .step = 1,
-				  .q = blocks->data,
-				  .scale_rows = 1,
-				  .global = 1};
-	return read_blocks(blocks, scales, path, out, err);
-}
-
 static int open_fp4(const struct hf_parts *p, struct hf_matrix *m, struct sl_err *err)
 {
 	return m->how->form == HF_NVFP4 ? open_nvfp4(p, m, err) : open_mxfp4(p, m, err);

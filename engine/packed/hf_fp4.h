@@ -25,9 +25,4 @@
 
 #include "engine/packed/hf_matrix.h"
 
-/* Reads the tensors name_blocks and name_scales of a module without a configuration: see hf_matrix_open, and
- * hf_matrix_halve for gate and up that take turns. SL_EINVAL. */
-int hf_mxfp4_open(const struct st_tensor *blocks, const struct st_tensor *scales, const char *path,
-		  struct hf_matrix *out, struct sl_err *err);
-
 #endif
