@@ -476,6 +476,8 @@ static void inspect(struct eng_model *m)
 	if (m->info.arch.n_unknown_keys > 0)
 		log_warn("model %s: %d unknown metadata keys ignored (%s)", m->name, m->info.arch.n_unknown_keys,
 			 m->info.arch.unknown_keys);
+	if (m->info.note[0] != '\0')
+		log_warn("model %s: quantization_config: %s", m->name, m->info.note);
 }
 
 static struct eng_model *smallest_of(struct engine *e, const bool *taken)

@@ -4,7 +4,7 @@
  * tree. Files that may be large are scanned in their mapping: the index of parts, and tokenizer_config.json, of which
  * only the chat template is read. /
  */
-#include "engine/source/hf_folder.h"
+#include "engine/source/hf_folder_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,11 +17,8 @@
 #include "base/json/json_scan.h"
 #include "base/text.h"
 #include "engine/source/arch_read.h"
-#include "engine/source/hf_int4.h"
-#include "engine/file/hf_names.h"
 #include "engine/file/map_file.h"
-#include "engine/file/safetensors.h"
-#include "kernels/quantize.h"
+#include "engine/file/name_index.h"
 
 enum {
 	MAX_JSON = 1 << 20,
@@ -29,30 +26,6 @@ enum {
 	MAX_TEMPLATE = 4 << 20,
 	MAX_PARTS = 1024,
 	MAX_PART_NAME = 255,
-	MAX_END_IDS = 64,
-	MAX_CONVERTED = 32 << 20, /* bytes of vectors that become F32 */
-};
-
-struct part {
-	char *name;
-	struct safetensors *file;
-};
-
-struct hf_folder {
-	char *path;
-	json_t *root;         /* config.json */
-	const json_t *config; /* of the text model */
-	char model_type[64];
-	struct part *parts;
-	size_t n_parts;
-	char *template;
-	size_t template_n;
-	int32_t end_ids[MAX_END_IDS];
-	size_t n_end_ids;
-	char *names;      /* of hf_tensors */
-	float *converted; /* likewise */
-	struct hf_int4 int4;
-	struct hf_int4_matrix *matrices; /* 4-bit tensors, from hf_tensors */
 };
 
 static char *join(const char *folder, const char *name)
@@ -125,6 +98,27 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 
 /* ---- config.json ---- */
 
+/* In config.json or, where ModelOpt has left that as it was, in its own file. */
+static int read_quantization(struct hf_folder *f, struct sl_err *err)
+{
+	static const char *const names[] = {"config.json", "hf_quant_config.json"};
+	char file[512];
+	json_t *own = NULL;
+	const json_t *quantized = json_object_get(f->root, "quantization_config");
+	if (quantized == NULL)
+		quantized = json_object_get(f->config, "quantization_config");
+	int rc = 0;
+	if ((quantized == NULL || json_is_null(quantized)) && exists(f, names[1])) {
+		rc = read_json(f, names[1], &own, err);
+		quantized = own;
+	}
+	snprintf(file, sizeof file, "%s/%s", f->path, names[own != NULL]);
+	if (rc == 0 && quantized != NULL && !json_is_null(quantized))
+		rc = hf_quant_read(quantized, file, &f->quant, err);
+	json_decref(own);
+	return rc;
+}
+
 static int read_config(struct hf_folder *f, struct sl_err *err)
 {
 	int rc = read_json(f, "config.json", &f->root, err);
@@ -138,12 +132,7 @@ static int read_config(struct hf_folder *f, struct sl_err *err)
 	const json_t *text = json_object_get(f->root, "text_config");
 	f->config = json_is_object(text) ? text : f->root;
 
-	const json_t *quantized = json_object_get(f->root, "quantization_config");
-	if (quantized == NULL)
-		quantized = json_object_get(f->config, "quantization_config");
-	if (quantized != NULL && !json_is_null(quantized))
-		return hf_int4_config(quantized, f->path, &f->int4, err);
-	return 0;
+	return read_quantization(f, err);
 }
 
 static void add_end_ids(struct hf_folder *f, const json_t *ids)
@@ -317,6 +306,33 @@ static int read_index(struct hf_folder *f, struct sl_err *err)
 					  : rc;
 }
 
+static struct proto_str their_name(const void *list, size_t i)
+{
+	const char *name = ((const struct st_tensor *const *)list)[i]->name;
+	return (struct proto_str){.at = name, .n = strlen(name)};
+}
+
+/* Duplicates are found by their names here (model_file.c). */
+static int index_theirs(struct hf_folder *f, struct sl_err *err)
+{
+	size_t n = 0, twice;
+	f->theirs = sl_zalloc_n(f->n_theirs, sizeof(struct st_tensor *));
+	for (size_t i = 0; f->theirs != NULL && i < f->n_parts; i++)
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
+			f->theirs[n++] = safetensors_at(f->parts[i].file, k);
+	if (f->theirs == NULL || name_index_make(their_name, f->theirs, f->n_theirs, &f->by_name, &twice) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_theirs);
+	return 0;
+}
+
+const struct st_tensor *hf_find_theirs(const void *folder, const char *name)
+{
+	const struct hf_folder *f = folder;
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(f->by_name, f->n_theirs, their_name, f->theirs, want);
+	return i < f->n_theirs ? f->theirs[i] : NULL;
+}
+
 static int open_weights(struct hf_folder *f, struct sl_err *err)
 {
 	f->parts = sl_zalloc_n(MAX_PARTS, sizeof *f->parts);
@@ -333,178 +349,16 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
 				 ? " (pytorch_model.bin is not supported)"
 				 : "");
-	size_t n_tensors = 0;
 	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
 		char *path = join(f->path, f->parts[i].name);
 		rc = path == NULL ? sl_errf(err, SL_ENOMEM, "%s: no memory", f->path)
 				  : safetensors_open(path, &f->parts[i].file, err);
 		sl_free(path);
-		n_tensors += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
-		if (n_tensors > ST_MAX_TENSORS)
+		f->n_theirs += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
+		if (f->n_theirs > ST_MAX_TENSORS)
 			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", f->path, ST_MAX_TENSORS);
 	}
-	return rc;
-}
-
-/* A part's tensor as the engine uses it; *name has ST_MAX_NAME + 1 bytes for its name. */
-static int convert(struct hf_folder *f, const struct st_tensor *s, char *name, struct model_tensor *t,
-		   struct sl_err *err)
-{
-	if (s->type < 0 || s->n_dims > GGUF_MAX_DIMS)
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
-			       "BF16 in up to %d)",
-			       f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
-	*t = (struct model_tensor){.name = name,
-				   .type = s->type,
-				   .n_dims = s->n_dims,
-				   .dims = {1, 1, 1, 1},
-				   .data = s->data,
-				   .bytes = s->bytes};
-	for (int d = 0; d < s->n_dims; d++)
-		t->dims[d] = s->dims[s->n_dims - 1 - d];
-	return 0;
-}
-
-static bool is_narrow_vector(const struct model_tensor *t)
-{
-	return t->n_dims == 1 && t->type != KN_F32 && t->dims[0] <= ARCH_MAX_WIDTH;
-}
-
-/* Norms and biases are few, and floats everywhere. */
-static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size_t n, struct sl_err *err)
-{
-	size_t floats = 0;
-	for (size_t i = 0; i < n; i++)
-		floats += is_narrow_vector(&tensors[i]) ? (size_t)tensors[i].dims[0] : 0;
-	if (floats > MAX_CONVERTED / sizeof(float))
-		return sl_errf(err, SL_ELIMIT, "%s: vectors of %zu elements in all", f->path, floats);
-	float *at = f->converted = sl_alloc(floats * sizeof(float));
-	if (at == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
-	for (size_t i = 0; i < n; i++) {
-		struct model_tensor *t = &tensors[i];
-		if (!is_narrow_vector(t))
-			continue;
-		kn_dequantize(t->type, t->data, (size_t)t->dims[0], at);
-		t->type = KN_F32;
-		t->data = at;
-		t->bytes = t->dims[0] * sizeof(float);
-		at += t->dims[0];
-	}
-	return 0;
-}
-
-static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, size_t n)
-{
-	uint64_t rows = (uint64_t)hf_count_tokens(f);
-	for (size_t i = 0; i < n && rows > 0; i++) {
-		struct model_tensor *t = &tensors[i];
-		if (t->n_dims == 2 && t->dims[1] > rows &&
-		    (strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0)) {
-			t->bytes = t->bytes / t->dims[1] * rows;
-			t->dims[1] = rows;
-		}
-	}
-}
-
-/* Some writers store the tied output matrix a second time. */
-static bool is_tied(const struct hf_folder *f)
-{
-	const json_t *tied = json_object_get(f->config, "tie_word_embeddings");
-	if (tied == NULL)
-		tied = json_object_get(f->root, "tie_word_embeddings");
-	/* Only Gemma's class ties them by default. */
-	const char *family = hf_family(f->model_type);
-	return tied != NULL && !json_is_null(tied) ? json_is_true(tied)
-						   : family != NULL && strncmp(family, "gemma", 5) == 0;
-}
-
-static const struct st_tensor *find_theirs(const void *folder, const char *name)
-{
-	const struct hf_folder *f = folder;
-	for (size_t i = 0; i < f->n_parts; i++)
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
-			if (strcmp(safetensors_at(f->parts[i].file, k)->name, name) == 0)
-				return safetensors_at(f->parts[i].file, k);
-	return NULL;
-}
-
-/* The tensor's name in GGUF; false: it does not belong to a text model, or it is a component of another tensor.
- * *packed: 4-bit. */
-static bool name_of(const struct hf_folder *f, const struct st_tensor *s, char *name, size_t size, bool *packed)
-{
-	const char *family = hf_family(f->model_type), *theirs = s->name;
-	char plain[ST_MAX_NAME + 16];
-	bool belongs = false;
-	*packed = f->int4.form != HF_INT4_NONE && hf_int4_names(&f->int4, s->name, plain, sizeof plain, &belongs);
-	if (*packed)
-		theirs = plain;
-	return !belongs && hf_gguf_name(theirs, family ? family : "", name, size);
-}
-
-/* A 4-bit matrix, converted on demand. */
-static int convert_packed(struct hf_folder *f, const struct st_tensor *s, char *name, struct hf_int4_matrix *m,
-			  struct model_tensor *t, struct sl_err *err)
-{
-	int rc = hf_int4_matrix(&f->int4, s, find_theirs, f, f->path, m, err);
-	if (rc != 0)
-		return rc;
-	int type = hf_int4_type(m);
-	*t = (struct model_tensor){.name = name,
-				   .type = type,
-				   .n_dims = 2,
-				   .dims = {m->n_in, m->n_out, 1, 1},
-				   .packed = m,
-				   .bytes = m->n_out * kn_row_bytes(type, m->n_in)};
-	return 0;
-}
-
-int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err)
-{
-	bool packed;
-	size_t all = 0, used = 0, name_bytes = 0, n_packed = 0;
-	char name[ST_MAX_NAME + 16];
-	for (size_t i = 0; i < f->n_parts; i++) {
-		all += safetensors_n(f->parts[i].file);
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++) {
-			if (name_of(f, safetensors_at(f->parts[i].file, k), name, sizeof name, &packed))
-				name_bytes += strlen(name) + 1;
-			n_packed += packed;
-		}
-	}
-	struct model_tensor *tensors = sl_zalloc_n(all, sizeof *tensors);
-	struct hf_int4_matrix *matrix = f->matrices = sl_zalloc_n(n_packed, sizeof *f->matrices);
-	char *at = f->names = sl_alloc(name_bytes);
-	if (tensors == NULL || at == NULL || matrix == NULL) {
-		sl_free(tensors);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, all);
-	}
-	int rc = 0;
-	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file) && rc == 0; k++) {
-			const struct st_tensor *s = safetensors_at(f->parts[i].file, k);
-			if (!name_of(f, s, name, sizeof name, &packed) ||
-			    (strcmp(name, "output.weight") == 0 && is_tied(f)))
-				continue;
-			size_t bytes = strlen(name) + 1;
-			memcpy(at, name, bytes);
-			rc = packed ? convert_packed(f, s, at, matrix++, &tensors[used], err)
-				    : convert(f, s, at, &tensors[used], err);
-			at += bytes;
-			used++;
-		}
-	}
-	if (rc == 0)
-		rc = widen_vectors(f, tensors, used, err);
-	if (rc != 0) {
-		sl_free(tensors);
-		return rc;
-	}
-	trim_rows(f, tensors, used);
-	*out = tensors;
-	*n = used;
-	return 0;
+	return rc == 0 ? index_theirs(f, err) : rc;
 }
 
 /* ---- the folder ---- */
@@ -547,6 +401,10 @@ void hf_close(struct hf_folder *f)
 	sl_free(f->names);
 	sl_free(f->converted);
 	sl_free(f->matrices);
+	sl_free(f->made);
+	sl_free(f->theirs);
+	sl_free(f->by_name);
+	hf_quant_free(f->quant);
 	sl_free(f->path);
 	sl_free(f);
 }
@@ -556,6 +414,7 @@ size_t hf_n_parts(const struct hf_folder *f) { return f->n_parts; }
 const char *hf_model_type(const struct hf_folder *f) { return f->model_type; }
 const json_t *hf_config(const struct hf_folder *f) { return f->config; }
 const json_t *hf_root(const struct hf_folder *f) { return f->root; }
+const char *hf_note(const struct hf_folder *f) { return f->quant != NULL ? hf_quant_note(f->quant) : ""; }
 
 uint64_t hf_bytes(const struct hf_folder *f)
 {

@@ -17,7 +17,7 @@
 #include "engine/source/convert.h"
 #include "engine/file/gguf_split.h"
 #include "engine/source/hf_folder.h"
-#include "engine/source/hf_int4.h"
+#include "engine/source/hf_made.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
 #include "engine/source/random_source.h"
@@ -76,17 +76,17 @@ static bool may_own(struct model_file *f)
 int model_file_bring(struct model_file *f, const struct model_tensor *t, struct sl_err *err)
 {
 	size_t i = (size_t)(t - f->tensors);
-	if (t->packed == NULL || t->data != NULL)
+	if (t->made == NULL || t->data != NULL)
 		return 0;
 	if (!may_own(f) || (f->owned[i] = sl_alloc((size_t)t->bytes)) == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	int rc = hf_int4_make(t->packed, f->path, 0, f->owned[i], err);
+	int rc = t->made->make(t->made->of, f->path, 0, f->owned[i], err);
 	if (rc != 0) {
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		return rc;
 	}
-	map_file_let_go(t->packed->q, (size_t)t->packed->q_bytes);
+	map_file_let_go(t->made->source, (size_t)t->made->source_bytes);
 	f->tensors[i].data = f->owned[i];
 	return 0;
 }
@@ -98,7 +98,7 @@ void model_file_let_go(struct model_file *f, const struct model_tensor *t)
 		sl_free(f->owned[i]);
 		f->owned[i] = NULL;
 		f->tensors[i].data = NULL;
-	} else if (t->data != NULL && t->packed == NULL) {
+	} else if (t->data != NULL && t->made == NULL) {
 		map_file_let_go(t->data, (size_t)t->bytes);
 	}
 }
@@ -219,6 +219,7 @@ void model_file_close(struct model_file *f)
 const char *model_file_path(const struct model_file *f) { return f->path; }
 const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
+const char *model_file_note(const struct model_file *f) { return f->folder != NULL ? hf_note(f->folder) : ""; }
 
 /* Where keys are; NULL: in a folder. */
 static const struct gguf *keys_of(const struct model_file *f)
@@ -279,17 +280,27 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 	    .row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
 	size_t row_bytes = kn_row_bytes(type, c.width);
 	uint64_t rows = t->dims[1] * t->dims[2], piece = (4u << 20) / c.width + 1;
-	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
-	if (f->owned[i] == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	for (uint64_t at = 0; at < rows; at += piece) {
+	int rc = model_file_bring(f, t, err);
+	if (rc != 0)
+		return rc;
+	void *made = sl_alloc((size_t)rows * row_bytes);
+	if (made == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
+	for (uint64_t at = 0; at < rows && rc == 0; at += piece) {
 		uint64_t n = rows - at < piece ? rows - at : piece;
-		int rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
+		rc = convert_rows(&c, at, n, (uint8_t *)made + at * row_bytes);
 		if (rc != 0)
-			return sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
-				       kn_type_name(type));
+			sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
+				kn_type_name(type));
 		convert_advance(p, n * row_bytes);
 	}
+	if (rc != 0) {
+		sl_free(made);
+		return rc;
+	}
+	sl_free(f->owned[i]); /* what a folder's quantized matrix was */
+	f->owned[i] = made;
+	t->made = NULL;
 	t->type = type;
 	t->data = f->owned[i];
 	t->bytes = rows * row_bytes;
@@ -306,7 +317,8 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)
 		if (quantizes(&f->tensors[i], type))
-			p->total += f->tensors[i].dims[1] * kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
+			p->total += f->tensors[i].dims[1] * f->tensors[i].dims[2] *
+				    kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
 	int rc = 0;
 	for (size_t i = 0; i < f->n_tensors && rc == 0; i++)
 		if (quantizes(&f->tensors[i], type))
