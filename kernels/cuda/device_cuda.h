@@ -27,6 +27,8 @@ __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl
 
 __device__ static inline float kn_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
+__device__ static inline double kn_fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+
 __device__ static inline float kn_bits_float(uint32_t bits) { return __uint_as_float(bits); }
 
 __device__ static inline uint32_t kn_float_bits(float f) { return __float_as_uint(f); }

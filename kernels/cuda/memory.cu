@@ -20,6 +20,7 @@ enum {
 	PART_BYTES = 128 << 20,    /* parts of products and attention; a device's parallelism bounds both */
 	ROW_BYTES = 4,             /* per converted activation with its sums; half of it allows for growth */
 	STEP_INTS = 24,            /* per row, with growth */
+	TURN_BYTES = 3 << 10,      /* per row: angles of two tables of frequencies for heads of 256, with growth */
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };
 
@@ -27,8 +28,8 @@ enum {
 static uint64_t later(const struct kn_backend *b)
 {
 	uint64_t rows = (uint64_t)b->max_rows + KN_ROWS, bytes = PART_BYTES;
-	bytes += rows * (uint64_t)b->widest_in * ROW_BYTES;
-	bytes += (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
+	bytes += (rows + KN_ROWS) * (uint64_t)b->widest_in * ROW_BYTES;
+	bytes += rows * TURN_BYTES + (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
 	if (b->library != NULL)
 		bytes += (rows + (uint64_t)b->longest_out) *
 			 ((uint64_t)b->widest_in * sizeof(uint16_t) + sizeof(float)) * 3 / 2;

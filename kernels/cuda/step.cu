@@ -346,7 +346,10 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (kn_cuda_await_pages(b, s) != 0)
 		return SL_EIO;
 	b->last_pos = 0;
-	b->converted.x = b->flat.x = NULL; /* so that a step's commands depend on the step alone */
+	b->converted = {}; /* so that a step's commands depend on the step alone */
+	b->flat.x = NULL;
+	for (int i = 0; i < KN_N_FREQS; i++)
+		b->freqs[i].turned = false;
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
 		b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
 	for (int r = 0; s->row_sees != NULL && r < s->n_rows; r++)

@@ -87,6 +87,9 @@ extern "C" int sluice_emulation_library_products(void);
  * than the library's where the processor at hand has no instruction for it. */
 static inline float kn_fma(float a, float b, float c) { return a * b + c; }
 
+/* One rounding, which exact differences rely on. */
+static inline double kn_fma(double a, double b, double c) { return fma(a, b, c); }
+
 static inline float kn_bits_float(uint32_t bits) { return kn_f32_from_bits(bits); }
 
 static inline uint32_t kn_float_bits(float f)

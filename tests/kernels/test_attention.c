@@ -321,6 +321,52 @@ static void test_rope(void **arg)
 		}
 }
 
+/* Far on, an angle is thousands of turns. */
+static void far_case(const struct kn_ops *o)
+{
+	enum { HEAD = 64, ROWS = 3, PAGE = 16, MAX_PAGES = 1 << 16 };
+	static const int32_t pos[ROWS] = {131071, 1000000, 1048562}, seq[ROWS];
+	static int32_t table[MAX_PAGES];
+	static double freq[HEAD / 2];
+	struct kn_backend *b = open_table(o, 1);
+	struct kn_kv kv = {
+	    .type = KN_F32, .n_pages = 1, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = 1, .head_dim = HEAD};
+	struct kn_step s = {
+	    .n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = table, .max_pages = MAX_PAGES};
+	for (int i = 0; i < HEAD / 2; i++)
+		freq[i] = pow(500000, -2.0 * i / HEAD);
+	const struct kn_rope rope = {.n_rot = HEAD, .halves = true, .magnitude = 1, .inv_freq = freq};
+	float *q = random_floats(o, b, ROWS * HEAD), *k = random_floats(o, b, ROWS * HEAD), was[ROWS * HEAD];
+	kv.k = guarded(o, b, PAGE * HEAD);
+	kv.v = guarded(o, b, PAGE * HEAD);
+	memcpy(was, q, sizeof was);
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->rope_kv_write(b, &rope, q, 1, k, k, &kv, 0), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int r = 0; r < ROWS; r++)
+		for (int i = 0; i < HEAD / 2; i++) {
+			const float *x = was + r * HEAD + i, *y = q + r * HEAD + i;
+			double angle = (double)pos[r] * freq[i], cs = cos(angle), sn = sin(angle);
+			double a = (double)x[0], e = (double)x[HEAD / 2];
+			/* As above, of the same angle. */
+			expect_near("far rope", o, (double)y[0], a * cs - e * sn,
+				    3.01 * U * (fabs(a * cs) + fabs(e * sn)) + U / 1024);
+			expect_near("far rope", o, (double)y[HEAD / 2], a * sn + e * cs,
+				    3.01 * U * (fabs(a * sn) + fabs(e * cs)) + U / 1024);
+		}
+	float *memory[] = {q, k, kv.k, kv.v};
+	for (int i = 0; i < N(memory); i++)
+		drop(o, b, memory[i]);
+	o->close(b);
+}
+
+static void test_far(void **arg)
+{
+	(void)arg;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		far_case(*o);
+}
+
 static void copy_case(const struct kn_ops *o, int type)
 {
 	struct kn_backend *b = open_table(o, 1);
@@ -361,6 +407,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_attention),
 	    cmocka_unit_test(test_rope),
+	    cmocka_unit_test(test_far),
 	    cmocka_unit_test(test_page_copy),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
