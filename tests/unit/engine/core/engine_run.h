@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(RUN_SLOWLY)
 enum { RUN_WAIT_S = 600 };
 #else
 enum { RUN_WAIT_S = 60 };
@@ -158,14 +158,20 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		assert_true(run_met);                                                     \
 	} while (0)
 
-static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
+/* on_event, which gets ctx, calls run_on_event. */
+static inline int run_start_with(struct run *r, const struct eng_config *cfg, eng_on_event *on_event, void *ctx)
 {
 	struct sl_err err = {0};
 	*r = (struct run){.answers = calloc(RUN_MAX, sizeof *r->answers)};
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->news, NULL);
 	memset(r->states, -1, sizeof r->states);
-	return engine_create(cfg, run_on_event, r, &r->e, &err);
+	return engine_create(cfg, on_event, ctx, &r->e, &err);
+}
+
+static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
+{
+	return run_start_with(r, cfg, run_on_event, r);
 }
 
 /* Starts and waits until every model is READY or FAILED. */
