@@ -374,7 +374,7 @@ $(CLOCK_SHIM): tests/support/clock_shim/clock_shim.c $(B)/flags
 $(B)/tests/unit/cache/test_redis_clock: | $(CLOCK_SHIM)
 $(B)/tests/unit/engine/core/test_device_watch: | $(FAKE_NVML)
 $(filter $(B)/tests/kernels/%,$(TEST_BIN)): | $(EMU_SO) $(WATCHED_SO) $(STANDIN_SO)
-$(B)/tests/kernels/test_standin: | $(if $(NVCC),$(B)/standin/toolkit.checked) $(STANDIN_SO) $(STANDIN_LIBRARY) $(FAULTS) $(addprefix $(B)/tests/kernels/,test_aside test_graphs)
+$(B)/tests/kernels/test_standin: | $(if $(NVCC),$(B)/standin/toolkit.checked) $(STANDIN_SO) $(STANDIN_LIBRARY) $(FAULTS) $(addprefix $(B)/tests/kernels/,test_aside test_graphs test_engine_ahead test_engine_memory)
 $(B)/tests/kernels/test_mutants: | $(MUTANTS)
 
 tests: $(TEST_BIN) helpers

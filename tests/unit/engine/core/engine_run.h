@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(RUN_SLOWLY)
 enum { RUN_WAIT_S = 600 };
 #else
 enum { RUN_WAIT_S = 60 };
@@ -158,9 +158,8 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		assert_true(run_met);                                                     \
 	} while (0)
 
-/* on_event passes on to run_on_event. */
-static inline int run_start_rc_with(struct run *r, const struct eng_config *cfg,
-				    void (*on_event)(void *ctx, const struct eng_event *ev), void *ctx)
+/* on_event, which gets ctx, calls run_on_event. */
+static inline int run_start_rc_with(struct run *r, const struct eng_config *cfg, eng_on_event *on_event, void *ctx)
 {
 	struct sl_err err = {0};
 	*r = (struct run){.answers = calloc(RUN_MAX, sizeof *r->answers)};
@@ -176,8 +175,7 @@ static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
 }
 
 /* Starts and waits until every model is READY or FAILED. */
-static inline void run_start_with(struct run *r, const struct eng_config *cfg,
-				  void (*on_event)(void *ctx, const struct eng_event *ev), void *ctx)
+static inline void run_start_with(struct run *r, const struct eng_config *cfg, eng_on_event *on_event, void *ctx)
 {
 	assert_int_equal(run_start_rc_with(r, cfg, on_event, ctx), 0);
 	for (int i = 0; i < cfg->n_models; i++)
