@@ -89,17 +89,51 @@ async function saved(page, act) {
 /** As in a private window of some browsers. */
 const refuseArchive = () => { IDBFactory.prototype.open = () => { throw new DOMException('refused', 'SecurityError'); }; };
 
-/** first: a script that runs in each page before its own. */
-async function visit({ at = mock.page, first, ...options } = {}) {
+/** A new page of a new profile. first: a script that runs in each page before its own. */
+async function newPage({ first, ...options }) {
   const context = await contextOf(options);
   if (first) await context.addInitScript(first);
-  const watch = (page) => {
+  context.on('page', (page) => {
     page.setDefaultTimeout(30_000);
     page.on('pageerror', (e) => errors.push(`error: ${e.message}`));
     page.on('console', (m) => { if (m.type() === 'error' && !m.text().startsWith('Failed to load resource')) errors.push(`console: ${m.text()}`); });
-  };
-  context.on('page', watch);
-  const page = await context.newPage();
+  });
+  return context.newPage();
+}
+
+// Firefox needs longer for a window and a process than for most tests: a page that a test has done with is another's, with
+// nothing kept in it.
+const idle = new Map();
+
+async function takePage(options) {
+  const page = Object.keys(options).length === 0 && idle.get(place.name);
+  if (!page) return newPage(options);
+  idle.delete(place.name);
+  await page.bringToFront();
+  await page.mouse.move(0, 0);
+  return page;
+}
+
+async function leavePage(page, options) {
+  if (!place.isFirefox || Object.keys(options).length > 0 || idle.has(place.name)) return page.context().close();
+  for (const other of page.context().pages()) if (other !== page) await other.close();
+  await page.goto(`${mock.origin}/style.css`); // no page that would keep something as it ends
+  await page.evaluate(async () => {
+    localStorage.clear();
+    sessionStorage.clear();
+    for (const { name } of await indexedDB.databases()) {
+      await new Promise((done, failed) => {
+        const request = indexedDB.deleteDatabase(name);
+        request.onsuccess = done;
+        request.onerror = () => failed(request.error);
+      });
+    }
+  });
+  idle.set(place.name, page);
+}
+
+async function visit({ at = mock.page, ...options } = {}) {
+  const page = await takePage(options), context = page.context();
   await page.goto(at);
   await page.locator(ready).waitFor();
   return {
@@ -124,7 +158,7 @@ async function visit({ at = mock.page, first, ...options } = {}) {
     close: async () => {
       assert.deepEqual(errors, []);
       for (const r of mock.requests) for (const key of Object.values(KEYS)) assert.ok(!r.url.includes(key), 'a key in an address');
-      await context.close();
+      await leavePage(page, options);
     },
   };
 }

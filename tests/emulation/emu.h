@@ -48,6 +48,22 @@ void *kn_shared(void);
 void kn_barrier(void);
 static inline void kn_in_order(void) {}
 float kn_shuffle_xor(float v, int mask);
+
+/* The values of a warp's lanes: lanes that only shuffle for a while meet once for all of it, since each meeting costs
+ * 32 switches. */
+struct emu_lanes {
+	float of[32];
+};
+struct emu_lanes operator+(const struct emu_lanes &a, const struct emu_lanes &b);
+struct emu_lanes fmaxf(const struct emu_lanes &a, const struct emu_lanes &b);
+struct emu_lanes kn_shuffle_xor(const struct emu_lanes &v, int mask);
+/* What the tree makes of v and the other lanes' values. */
+float emu_tree(float v, void (*tree)(struct emu_lanes *));
+
+template <typename TREE> static void emu_run_tree(struct emu_lanes *v) { *v = TREE::of(*v); }
+
+template <typename TREE> static inline float kn_tree(float v) { return emu_tree(v, emu_run_tree<TREE>); }
+
 void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b);
 void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b);
 void kn_ldmatrix_x4(uint32_t *r, const void *row);

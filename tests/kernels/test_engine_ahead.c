@@ -156,7 +156,7 @@ static void same_with_drafts(void **state)
 		struct run r;
 		struct proto_stats s;
 		struct eng_config cfg = config(how == 1 || how == 2);
-		cfg.step_tokens = 32;
+		cfg.step_tokens = 12; /* both sequences and their drafts; a step of so many runs before READY */
 		cfg.page_tokens = 16;
 		cfg.spec_mode = how == 0 ? ENG_SPEC_OFF : ENG_SPEC_NGRAM;
 		cfg.spec_max_draft = 4;
