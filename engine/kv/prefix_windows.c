@@ -13,7 +13,7 @@ bool prefix_window_rarer(const struct heap_node *a, const struct heap_node *b)
 	const struct prefix_node *y = heap_entry(b, const struct prefix_node, idle);
 	if ((x->serves > 0) != (y->serves > 0))
 		return x->serves == 0;
-	return x->window_used != y->window_used ? x->window_used < y->window_used : x->depth > y->depth;
+	return x->window_used != y->window_used ? x->window_used < y->window_used : x->depth < y->depth;
 }
 
 static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool idle)

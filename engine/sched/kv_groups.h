@@ -10,6 +10,9 @@
  * A sequence's pages are numbered from its beginning, the same in every group: it holds the indices 0 … end - 1 in a
  * full group and first … end - 1 in a windowed one. A model without windows has one full group; then all counts are
  * those of indices.
+ *
+ * FIGURES: what a sequence keeps after its prompt, in parts of a page of one layer, against one group of all layers.
+ * 32 layers, every fourth sees all, windows of 1,024, 32,768 tokens: 17,920 of 65,536, or 0.273 (test_kv_groups.c).
  */
 #ifndef ENGINE_KV_GROUPS_H
 #define ENGINE_KV_GROUPS_H
