@@ -92,16 +92,18 @@ static int feed_forward(struct model *m, const struct layer *l, int n)
 }
 
 /* Takes x normed in m->normed, and leaves it there for the next layer. */
-static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
+static int forward_layer(struct model *m, int i, int n, const struct kn_kv *all)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	struct layer *l = &m->layers[i];
+	struct kn_kv kv = *all;
 	bool joined = l->qkv.data != NULL;
-	int rc;
-	if ((rc = model_project(m, l, m->normed, n, kv, i)) != 0 ||
-	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
+	int rc, at = all->places != NULL ? all->places[i].layer : i;
+	kv.group = all->places != NULL ? all->places[i].group : 0;
+	if ((rc = model_project(m, l, m->normed, n, &kv, at)) != 0 ||
+	    (rc = o->attention(b, joined ? m->qkv : m->q, a->n_heads, &kv, at, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(b, &l->o, m->attn, n, m->normed)) != 0 ||
 	    (l->o_bias != NULL && (rc = o->add_row(b, m->normed, l->o_bias, n, a->n_embd)) != 0) ||
 	    (rc = add_back(m, l->post_attn_norm, l->ffn_norm, n)) != 0 || (rc = feed_forward(m, l, n)) != 0)
@@ -170,6 +172,7 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 		return SL_EUNSUPPORTED; /* it has no head */
 	struct kn_step step = *s;
 	step.page_tokens = kv->page_tokens;
+	step.n_groups = kv->n_groups;
 	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;

@@ -267,8 +267,9 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 
 /* One layer's pages of a pool (kernels.h). */
 struct kn_pages {
-	const int32_t *table;
-	int max_pages, page_tokens;
+	const int32_t *table; /* of its group, of the first sequence */
+	int row;              /* numbers from one sequence to the next */
+	int page_tokens;
 	int page_shift; /* log2 of page_tokens; -1: not a power of two */
 	int n_layers, layer, n_kv_heads, head_dim;
 	int scales_at;      /* offset of the scales in a block, for types with scales */
@@ -278,8 +279,8 @@ struct kn_pages {
 static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const struct kn_kv *kv, int layer)
 {
 	struct kn_pages p;
-	p.table = b->table;
-	p.max_pages = b->step->max_pages;
+	p.table = b->table + (int64_t)kv->group * b->step->max_pages;
+	p.row = b->step->n_groups * b->step->max_pages;
 	p.page_tokens = kv->page_tokens;
 	p.page_shift = -1;
 	for (int i = 0; i < 30; i++)
@@ -301,7 +302,7 @@ __device__ static inline bool kn_has_scales(int type) { return type == KN_KV_Q8 
 __device__ static inline int64_t kn_block_at(const struct kn_pages &p, int seq, int pos, int head)
 {
 	int index = p.page_shift >= 0 ? pos >> p.page_shift : pos / p.page_tokens;
-	int64_t page = p.table[(int64_t)seq * p.max_pages + index];
+	int64_t page = p.table[(int64_t)seq * p.row + index];
 	return ((page * p.n_layers + p.layer) * p.n_kv_heads + head) * p.head_bytes;
 }
 

@@ -125,11 +125,14 @@ int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s)
 	for (int r = 0; r < s->n_rows; r++) {
 		if (r + 1 < s->n_rows && s->row_seq[r + 1] == s->row_seq[r] && s->row_pos[r + 1] >= s->row_pos[r])
 			continue; /* the next row reads the same pages and more */
-		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		int n = s->page_tokens > 0 ? s->row_pos[r] / s->page_tokens + 1 : s->max_pages;
-		for (int i = 0; i < n && i < s->max_pages; i++)
-			if ((*late_of(b, table[i]) & bit_of(table[i])) != 0)
-				return await_all(b);
+		int n_groups = s->n_groups > 0 ? s->n_groups : 1;
+		for (int g = 0; g < n_groups; g++) {
+			const int32_t *table = kn_table_of(s, s->row_seq[r], g);
+			for (int i = 0; i < n && i < s->max_pages; i++)
+				if (table[i] >= 0 && (*late_of(b, table[i]) & bit_of(table[i])) != 0)
+					return await_all(b);
+		}
 	}
 	return 0;
 }

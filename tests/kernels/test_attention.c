@@ -150,6 +150,17 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	}
 }
 
+/* The tables of three groups, the second of which has the pages, as far as the row sees them; all others are none. */
+static void give_back(const struct cache *c, int row, const struct kn_attn *how, int32_t *tables)
+{
+	int end = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row];
+	int first = how->window > 0 && end > how->window ? end - how->window : 0;
+	for (int i = 0; i < 3 * N(c->table); i++)
+		tables[i] = -1;
+	for (int p = first / c->kv.page_tokens; p * c->kv.page_tokens < end; p++)
+		tables[(seq * 3 + 1) * 64 + p] = c->table[seq * 64 + p];
+}
+
 static void attention_case(const struct kn_ops *o, int type, int head_dim, int n_kv_heads, int group, int page_tokens,
 			   float sharpness, int window, float softcap, bool both_ways)
 {
@@ -185,16 +196,22 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 			memcpy(first, out, n * sizeof *first);
 		}
 		assert_memory_equal(out, first, n * sizeof *first);
-		/* Alone. */
+		/* Alone, without the pages that the row does not see. */
 		for (int r = 0; r < n_rows; r++) {
+			static int32_t tables[3 * N_SEQS * 64];
 			struct kn_step alone = c.step;
+			struct kn_kv kv = c.kv;
+			give_back(&c, r, &how, tables);
+			kv.group = 1;
+			alone.n_groups = 3;
+			alone.page_table = tables;
 			alone.n_rows = 1;
 			alone.row_pos += r;
 			alone.row_seq += r;
 			if (both_ways)
 				alone.row_sees += r;
 			assert_int_equal(o->step_begin(b, &alone), 0);
-			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, &how, out), 0);
+			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &kv, LAYER, &how, out), 0);
 			assert_int_equal(o->step_end(b), 0);
 			assert_memory_equal(out, first + (size_t)r * row, row * sizeof *first);
 		}
