@@ -353,8 +353,8 @@ describe('model generate', () => {
     }
     // What was an answer has the same log probabilities as a prompt.
     const raw = (...more) => JSON.parse(good(generate('--raw', '--json', ...more)).out);
-    const said = raw('--prompt', 'What is', '--tokens', '12', '--logprobs');
-    const again = raw('--prompt', `What is${said.text}`, '--tokens', '1', '--prompt-logprobs', '0');
+    const said = raw('--prompt', 'Once upon', '--tokens', '12', '--logprobs');
+    const again = raw('--prompt', `Once upon${said.text}`, '--tokens', '1', '--prompt-logprobs', '0');
     // (Up to where the text is cut into the same tokens.)
     const there = again.prompt_logprobs.slice(said.n_prompt);
     const same = there.findIndex((p, i) => p.id !== said.tokens[i]);
