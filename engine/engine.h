@@ -76,6 +76,7 @@ struct eng_config {
 	uint32_t max_prompt_bytes;
 	int itl_target_ms; /* the most that prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
+	bool kv_one_group;           /* layers with a window keep all positions, as others do: for tests */
 	bool share_prefixes;         /* between tenants */
 	bool no_launch_ahead;        /* launch a device's next step only after the last one's tokens arrived */
 	int spec_mode;               /* enum eng_spec_mode */

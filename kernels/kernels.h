@@ -81,8 +81,11 @@ struct kn_step {
 	const int32_t *row_pos;   /* [n_rows] absolute positions, from 0 */
 	const int32_t *row_seq;   /* [n_rows] index into the page tables */
 	int n_seqs;
-	const int32_t *page_table; /* [n_seqs][max_pages] page numbers in the pool */
+	/* [n_seqs][n_groups][max_pages] page numbers in the pool. Pages of positions that no row of the layer sees are
+	 * never read; they may be -1. */
+	const int32_t *page_table;
 	int max_pages;
+	int n_groups;    /* as the pools' (kn_kv); 0: one */
 	int page_tokens; /* of every pool in this step, so a backend knows which pages it reads; 0: all pages */
 	/* NULL, or [n_rows]: if not negative, the row's token is the result of that draw in the last step with draws,
 	 * finished or not, and row_token is ignored. A draw without a result counts as token 0. Only for backends
@@ -106,6 +109,11 @@ enum kn_embed_by { KN_EMBED_POS, KN_EMBED_TYPE };
 
 enum { KN_STEPS_AHEAD = 2 }; /* at most this many steps are issued and not waited for */
 
+/* Where a layer of a model lies: in pages of which group, and which of their layers it is. */
+struct kn_place {
+	int16_t group, layer;
+};
+
 /* A pool of pages for one layout. A page of a layer holds, for each key head, a block of
  * kn_kv_head_bytes (kv_type.h); it begins ((page·n_layers + layer)·n_kv_heads + head) blocks from k or v.
  * First in it are page_tokens·head_dim elements: in k they are [head_dim][page_tokens], so that the
@@ -115,8 +123,19 @@ struct kn_kv {
 	void *k, *v;
 	int type; /* KN_F32, KN_F16, KN_BF16, KN_KV_Q8 or KN_FP8, if the backend supports it */
 	int n_pages, page_tokens;
-	int n_layers, n_kv_heads, head_dim;
+	int n_layers, n_kv_heads, head_dim; /* n_layers: of a page */
+	/* Groups of layers with pages of their own, so that some may keep fewer positions than others. */
+	int n_groups;                  /* 0: one, of all layers */
+	int group;                     /* of the layer that an operation is called for */
+	const struct kn_place *places; /* of each layer of the model; NULL: in the only group, in order */
 };
+
+/* The page numbers of a sequence for the layers of a group. */
+static inline const int32_t *kn_table_of(const struct kn_step *s, int32_t seq, int group)
+{
+	size_t n = s->n_groups > 0 ? (size_t)s->n_groups : 1;
+	return s->page_table + ((size_t)seq * n + (size_t)group) * (size_t)s->max_pages;
+}
 
 /* Rotary embedding (Su et al., "RoFormer", 2021) of the first n_rot elements of a head: pair i turns
  * by pos · inv_freq[i]. Pairs are (x[2i], x[2i+1]), or (x[i], x[i + n_rot/2]) when halves is set.

@@ -24,6 +24,9 @@ static const char usage[] =
     "              [--itl-target MS] [--json]\n"
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"
+    "       sluice bench constrained FILE [--streams N] [--tokens N] [--rounds N] [--threads N] [--json]\n"
+    "       sluice bench coupling FILE --draft FILE [--temperature T] [--answers N] [--tokens N]\n"
+    "              [--plain] [--json]\n"
     "       sluice bench ops [--op matmul|attention|rows] [--backend NAME] [--threads N] [--quick] [--json]\n"
     "       sluice bench ops|model MODEL --backend cuda [--kind NAME] [--loose] [--tiny]\n"
     "       sluice bench gpu PART [--backend NAME] [--model FILE] [--kind NAME] [--loose] [--tiny]\n"
@@ -47,6 +50,8 @@ static const char usage[] =
     "engine    the engine with scheduler and prefix tree. Scenarios: shared-prefix, no-sharing, long-prompt,\n"
     "          fair-share, fair-tiers, prediction, planning (default: all)\n"
     "speculation  drafts from the text and from a small model: steps and time saved or lost\n"
+    "constrained  streams held to schemas, compared with free ones: tokens per second of the step thread\n"
+    "coupling  how often a draft model draws the token of its model, and the most that any rule allows\n"
     "ops       every operation for many shapes and weight types: correctness, share of its roofline\n"
     "gpu       a device's kernels and steps, one line each, for the table of tests/gpu/kit. ops and model with\n"
     "          a device as --backend do the same. A model may be random:SHAPE:TYPE (shapes and types of sluice\n"
@@ -135,13 +140,22 @@ int bench_run(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} commands[] = {{"machine", bench_machine}, {"model", bench_model},
-			{"engine", bench_engine},   {"speculation", bench_speculation},
-			{"ops", bench_ops},         {"gpu", bench_gpu},
-			{"serve", bench_serve},     {"gateway", bench_gateway},
-			{"cleanse", bench_cleanse}, {"store", bench_store},
-			{"cascade", bench_cascade}, {"overload", bench_overload},
-			{"pacing", bench_pacing},   {"grammar", bench_grammar}};
+	} commands[] = {{"machine", bench_machine},
+			{"model", bench_model},
+			{"engine", bench_engine},
+			{"speculation", bench_speculation},
+			{"constrained", bench_constrained},
+			{"coupling", bench_coupling},
+			{"ops", bench_ops},
+			{"gpu", bench_gpu},
+			{"serve", bench_serve},
+			{"gateway", bench_gateway},
+			{"cleanse", bench_cleanse},
+			{"store", bench_store},
+			{"cascade", bench_cascade},
+			{"overload", bench_overload},
+			{"pacing", bench_pacing},
+			{"grammar", bench_grammar}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

@@ -28,6 +28,8 @@ int bench_machine(int argc, char **argv);
 int bench_model(int argc, char **argv);
 int bench_engine(int argc, char **argv);
 int bench_speculation(int argc, char **argv);
+int bench_constrained(int argc, char **argv);
+int bench_coupling(int argc, char **argv);
 int bench_ops(int argc, char **argv);
 int bench_gpu(int argc, char **argv);
 int bench_serve(int argc, char **argv);

@@ -446,7 +446,7 @@ static double plan_us(int n_waiting)
 	static double x[PLANS];
 	struct sched_config cfg = {.step_tokens = 128,
 				   .max_sequences = RUNNING,
-				   .page_tokens = 16,
+				   .kv = kv_groups_one(16, 1),
 				   .n_pages = 100000,
 				   .age_ns = 2 * NS_PER_S,
 				   .starve_ns = 3600 * NS_PER_S,
@@ -509,7 +509,7 @@ static double lookup_us(int n_others)
 	struct prefix_tree *tree;
 	if (ops == NULL || ops->open(&kc, &backend, &err) != 0 ||
 	    kv_pool_create(ops, backend, KN_F32, n_others + TOKENS / PAGE + 8, PAGE, 1, 1, 1, &pool, &err) != 0 ||
-	    prefix_create(pool, &tree) != 0)
+	    prefix_create(pool, TOKENS / PAGE + 1, &tree) != 0)
 		return 0;
 	for (int round = 0; round <= n_others / (TOKENS / PAGE); round++) {
 		struct prefix_path path = {0};

@@ -88,7 +88,10 @@ static struct sluice_config *read_config(struct report *r, const struct cmd_opti
 	}
 	if (sluice_config_load(cfg, o->path, o->sets, o->n_sets, &err) != 0) {
 		report_add(r, REPORT_FAIL, "config", "%s", err.text);
-		report_change(r, "%s: the line and key named above", o->path);
+		if (strncmp(err.text, "--set:", 6) == 0)
+			report_change(r, "the --set option named above");
+		else
+			report_change(r, "%s: the line and key named above", o->path);
 		return NULL;
 	}
 	report_add(r, REPORT_OK, "config", "%s", o->path);

@@ -171,6 +171,7 @@ static const char *const companions[] = {"config.json",
 					 "chat_template.json",
 					 "modules.json",
 					 "1_Pooling/config.json",
+					 "hf_quant_config.json",
 					 "model.safetensors.index.json"};
 
 static const struct hub_file *find(const struct hub_files *all, const char *path)

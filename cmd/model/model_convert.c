@@ -59,7 +59,7 @@ struct arguments {
 	const char *shape, *type, *tokenizer, *name;
 	uint64_t seed;
 	uint32_t context, threads;
-	bool force;
+	bool force, requantize;
 };
 
 /* Parses the options of both commands; each command rejects the other's options. */
@@ -67,6 +67,7 @@ static int parse(int argc, char **argv, struct arguments *a)
 {
 	const struct model_option options[] = {
 	    {"--force", OPTION_FLAG, &a->force, 0, 0, NULL},
+	    {"--requantize", OPTION_FLAG, &a->requantize, 0, 0, NULL},
 	    {"--shape", OPTION_TEXT, &a->shape, 0, 0, NULL},
 	    {"--type", OPTION_TEXT, &a->type, 0, 0, NULL},
 	    {"--tokenizer", OPTION_TEXT, &a->tokenizer, 0, 0, NULL},
@@ -93,7 +94,7 @@ int model_random(int argc, char **argv)
 	int rc = parse(argc, argv, &a);
 	if (rc != 0)
 		return rc;
-	if (a.paths[0] == NULL || a.paths[1] != NULL || a.shape == NULL)
+	if (a.paths[0] == NULL || a.paths[1] != NULL || a.shape == NULL || a.requantize)
 		return model_complain(CMD_EXIT_USAGE, "random needs --shape NAME and one file to write");
 	m = (struct random_model){.path = a.paths[0],
 				  .name = a.name,
@@ -115,10 +116,21 @@ int model_random(int argc, char **argv)
 	return report(random_model_write(&m, &p, &err), &meter, m.path, &err);
 }
 
+static void say_kept(const struct quantize_kept *k, const char *type)
+{
+	if (k->n > 0)
+		fprintf(
+		    stderr,
+		    "%zu matrices have four bits already and keep them (%s): as %s they would lose %.1f %% (root mean "
+		    "square); --requantize converts them\n",
+		    k->n, k->types, type, 100 * k->loss);
+}
+
 int model_quantize(int argc, char **argv)
 {
 	struct arguments a = {0};
-	struct weight_plan plan;
+	struct quantize_how how;
+	struct quantize_kept kept = {0};
 	struct meter meter;
 	struct sl_err err = {0};
 	int rc = parse(argc, argv, &a);
@@ -126,10 +138,13 @@ int model_quantize(int argc, char **argv)
 		return rc;
 	if (a.paths[1] == NULL || a.type == NULL || a.shape != NULL || a.tokenizer != NULL || a.context > 0)
 		return model_complain(CMD_EXIT_USAGE, "quantize needs a model, --type NAME and a file to write");
-	if (weight_plan_parse(a.type, &plan, &err) != 0)
+	how = (struct quantize_how){.replace = a.force, .requantize = a.requantize, .n_threads = (int)a.threads};
+	if (weight_plan_parse(a.type, &how.plan, &err) != 0)
 		return model_complain(CMD_EXIT_USAGE, "%s", err.text);
 	out_file_on_signals();
 	struct convert_progress p = progress_for(&meter);
-	return report(quantize_model(a.paths[0], a.paths[1], a.force, &plan, (int)a.threads, &p, &err), &meter,
-		      a.paths[1], &err);
+	rc = report(quantize_model(a.paths[0], a.paths[1], &how, &kept, &p, &err), &meter, a.paths[1], &err);
+	if (rc == 0)
+		say_kept(&kept, a.type);
+	return rc;
 }

@@ -162,6 +162,8 @@ static void print_text(const struct facts *f)
 		print_arch(f);
 	if (f->has_arch && f->arch.n_unknown_keys > 0)
 		printf("unknown keys %d, ignored: %s\n", f->arch.n_unknown_keys, f->arch.unknown_keys);
+	if (model_file_note(f->file)[0] != '\0')
+		printf("note         %s\n", model_file_note(f->file));
 	printf("runs here    %s\n", f->can_run ? "yes" : "no");
 }
 
@@ -260,6 +262,8 @@ static int print_json(const struct facts *f, bool keys, bool tensors)
 	}
 	if (f->has_arch && f->arch.n_unknown_keys > 0)
 		json_object_set_new(o, "unknown_keys", json_string(f->arch.unknown_keys));
+	if (model_file_note(f->file)[0] != '\0')
+		json_object_set_new(o, "note", json_string(model_file_note(f->file)));
 	json_object_set_new(o, "runs_here", json_boolean(f->can_run));
 	if (!f->can_run)
 		json_object_set_new(o, "reason", json_string(f->why_not.text));

@@ -366,6 +366,7 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
 		sl_free(e->models[i].pooling);
+		sl_free(e->models[i].places);
 	}
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)

@@ -27,11 +27,11 @@ static const uint64_t unplanned_kv = 256ull << 20; /* on a device that does not 
 
 static uint64_t context_pages(const struct eng_model *m)
 {
-	uint64_t page_tokens = (uint64_t)m->e->cfg.page_tokens, n_ctx = (uint64_t)m->info.arch.n_ctx;
+	uint64_t n_ctx = (uint64_t)m->info.arch.n_ctx;
 	/* An encoder computes a text in one step. */
 	if (m->info.arch.encoder && n_ctx > (uint64_t)m->step_tokens)
 		n_ctx = (uint64_t)m->step_tokens;
-	return (n_ctx + page_tokens - 1) / page_tokens;
+	return model_context_pages(m, n_ctx);
 }
 
 /* What all models want; draft pools cost a part of a page more. */

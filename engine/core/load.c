@@ -62,47 +62,49 @@ static int make_pool(struct eng_model *m)
 {
 	const struct engine *e = m->e;
 	const struct model_arch *a = &m->info.arch;
-	uint32_t page_tokens = (uint32_t)e->cfg.page_tokens;
+	const struct kv_groups *g = &m->kv_groups;
 	uint32_t n_ctx = (uint32_t)a->n_ctx;
 	char line[256];
 	if (a->encoder && n_ctx > (uint32_t)m->step_tokens)
 		n_ctx = (uint32_t)m->step_tokens; /* a text is computed in one step */
 	uint64_t n_pages = m->kv_pages;
-	if (n_pages < 2)
+	if (n_pages < 2 * (uint64_t)g->n_groups)
 		return sl_errf(&m->load_err, SL_ELIMIT,
 			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
 			       (unsigned long long)e->cfg.kv_bytes, e->planned ? " that the device has left" : "",
-			       model_page_bytes(m));
+			       g->n_groups * model_page_bytes(m));
 	int rc = e->memory != NULL
 		     ? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens,
-					 a->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
-		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens, a->n_layers,
-				      a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
-	if (rc == 0 && spec_may_draft(e, m) && n_pages >= ENGINE_DRAFT_PART)
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)(n_pages / ENGINE_DRAFT_PART),
-				    e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim, &m->draft_pool,
-				    &m->load_err);
+					 (int)g->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
+		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens,
+				      (int)g->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
+	if (rc == 0)
+		kv_pool_set_groups(m->pool, g, m->places);
+	uint64_t n_draft = n_pages / ENGINE_DRAFT_PART / g->n_groups; /* pages of all layers */
+	if (rc == 0 && spec_may_draft(e, m) && n_draft > 0)
+		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_draft, e->cfg.page_tokens, a->n_layers,
+				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
 	/* The announced context must fit for a sequence that runs alone. */
 	n_pages = (uint64_t)kv_pool_n_pages(m->pool);
-	m->n_ctx = n_pages * page_tokens < n_ctx ? (uint32_t)n_pages * page_tokens : n_ctx;
+	m->n_ctx = kv_groups_fit(g, n_pages, (uint32_t)m->step_tokens, n_ctx);
 	if (m->n_ctx < n_ctx)
 		log_warn("model %s: %s", m->name, kv_budget_short(m, line, sizeof line));
-	m->max_pages = (m->n_ctx + page_tokens - 1) / page_tokens;
-	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * m->max_pages, sizeof *m->page_tables);
+	m->max_pages = kv_groups_indices(g, m->n_ctx);
+	m->page_tables = sl_zalloc_n((size_t)e->cfg.max_sequences * g->n_groups * m->max_pages, sizeof *m->page_tables);
 	m->slots = sl_zalloc_n((size_t)e->cfg.max_sequences, sizeof(void *));
 	if (m->page_tables == NULL || m->slots == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
 	struct sched_config sc = {.step_tokens = (uint32_t)m->step_tokens,
 				  .max_sequences = (uint32_t)e->cfg.max_sequences,
-				  .page_tokens = page_tokens,
+				  .kv = *g,
 				  .n_pages = (uint32_t)n_pages,
 				  .age_ns = AGE_MS * NS_PER_MS,
 				  .starve_ns = STARVE_MS * NS_PER_MS,
 				  .paused_ns = PAUSED_MS * NS_PER_MS,
 				  .itl_target_ns = (uint64_t)e->cfg.itl_target_ms * (uint64_t)NS_PER_MS};
-	if (prefix_create(m->pool, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
+	if (prefix_create(m->pool, m->max_pages, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for the scheduler");
 	return 0;
 }
@@ -226,7 +228,8 @@ static int warm_up(struct eng_model *m)
 {
 	int page_tokens = m->e->cfg.page_tokens;
 	int32_t tokens[DEVICE_WARM_ROWS] = {0}, pos[DEVICE_WARM_ROWS], seq[DEVICE_WARM_ROWS] = {0};
-	int32_t pages[DEVICE_WARM_ROWS];
+	int32_t pages[KV_GROUPS_MAX * DEVICE_WARM_ROWS]; /* the same for all groups */
+	int n_groups = (int)m->kv_groups.n_groups;
 	int few = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
 	int rows = m->ops->ahead ? DEVICE_WARM_ROWS : few;
 	int max_rows = m->step_tokens + m->e->cfg.max_sequences;
@@ -248,6 +251,8 @@ static int warm_up(struct eng_model *m)
 		rows = got * page_tokens;
 		rc = 0;
 	}
+	for (int i = n_pages; i < n_groups * n_pages; i++)
+		pages[i] = pages[i - n_pages];
 	struct kn_step step = {.row_token = tokens,
 			       .row_pos = pos,
 			       .row_seq = seq,
@@ -448,6 +453,28 @@ static int step_tokens_of(const struct eng_model *m)
 	return m->info.arch.encoder && ctx > n ? ctx : n;
 }
 
+/* How its layers share pages. */
+static int group_layers(struct eng_model *m)
+{
+	const struct model_arch *a = &m->info.arch;
+	uint32_t n = (uint32_t)a->n_layers, page_tokens = (uint32_t)m->e->cfg.page_tokens;
+	int *windows = sl_zalloc_n(n, sizeof *windows);
+	m->places = sl_zalloc_n(n, sizeof *m->places);
+	if (windows == NULL || m->places == NULL) {
+		sl_free(windows);
+		return SL_ENOMEM;
+	}
+	for (int i = 0; i < a->n_layers; i++)
+		windows[i] = arch_window(a, i);
+	/* An encoder's rows see what follows them. */
+	m->kv_groups = a->encoder || m->e->cfg.kv_one_group
+			   ? kv_groups_one(page_tokens, n)
+			   : kv_groups_make(windows, n, (uint32_t)a->n_ctx, page_tokens);
+	kv_groups_places(&m->kv_groups, windows, n, m->places);
+	sl_free(windows);
+	return 0;
+}
+
 static void inspect(struct eng_model *m)
 {
 	struct stat st;
@@ -460,6 +487,8 @@ static void inspect(struct eng_model *m)
 		rc = sl_errf(&m->load_err, SL_EINVAL, "%s: an encoder has no role: it generates nothing", m->path);
 	if (rc == 0)
 		rc = model_set_pooling(&m->info.arch, m->pooling, &m->load_err);
+	if (rc == 0)
+		rc = group_layers(m);
 	m->inspected = rc == 0;
 	if (rc != 0) {
 		load_failed(m, rc);
@@ -476,6 +505,8 @@ static void inspect(struct eng_model *m)
 	if (m->info.arch.n_unknown_keys > 0)
 		log_warn("model %s: %d unknown metadata keys ignored (%s)", m->name, m->info.arch.n_unknown_keys,
 			 m->info.arch.unknown_keys);
+	if (m->info.note[0] != '\0')
+		log_warn("model %s: quantization_config: %s", m->name, m->info.note);
 }
 
 static struct eng_model *smallest_of(struct engine *e, const bool *taken)
@@ -517,10 +548,10 @@ static void finish(struct eng_model *m, bool begun)
 		residence_drop(model_residence(m->model));
 	}
 	if (m->loaded) {
-		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes", m->name,
-			 (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
+		log_info("model %s: loaded in %llu ms on %s%s; KV in %s, pages of %zu bytes, %u groups of layers",
+			 m->name, (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
 			 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights from the cache" : "",
-			 kn_kv_type_name(m->kv_type), model_page_bytes(m));
+			 kn_kv_type_name(m->kv_type), model_page_bytes(m), m->kv_groups.n_groups);
 	} else {
 		load_failed(m, rc);
 		model_unload(m);

@@ -22,9 +22,9 @@ struct stage {
 	struct eng_model *m;
 	int max_rows;
 	int32_t *tokens, *pos, *seq, *sees, *want; /* [max_rows] */
-	int32_t *pages;                            /* [n_pages], of the pool */
+	int32_t *pages;                            /* [n_pages], of the pool; then the same for each other group */
 	int n_pages;
-	int32_t *tables; /* [max_rows], a page each */
+	int32_t *tables; /* [max_rows][groups], a page each */
 	uint32_t *mask;  /* [n_vocab / 32 + 1] */
 	float *logits;   /* [n_vocab] */
 	float *pooled;
@@ -52,8 +52,8 @@ static int init(struct stage *s, struct eng_model *m)
 	s->seq = sl_zalloc_n(rows, sizeof *s->seq);
 	s->sees = sl_zalloc_n(rows, sizeof *s->sees);
 	s->want = sl_zalloc_n(rows, sizeof *s->want);
-	s->tables = sl_zalloc_n(rows, sizeof *s->tables);
-	s->pages = sl_zalloc_n((size_t)most, sizeof *s->pages);
+	s->tables = sl_zalloc_n(rows * m->kv_groups.n_groups, sizeof *s->tables);
+	s->pages = sl_zalloc_n((size_t)most * m->kv_groups.n_groups, sizeof *s->pages);
 	s->mask = sl_zalloc_n(n_vocab / 32 + 1, sizeof *s->mask);
 	s->logits = sl_zalloc_n(n_vocab, sizeof *s->logits);
 	s->pooled = sl_zalloc_n((size_t)model_pooled_width(m->model) + 1, sizeof *s->pooled);
@@ -62,6 +62,8 @@ static int init(struct stage *s, struct eng_model *m)
 		return SL_ENOMEM;
 	while (s->n_pages < most && kv_page_alloc(m->pool, &s->pages[s->n_pages]) == 0)
 		s->n_pages++;
+	for (int i = s->n_pages; i < (int)m->kv_groups.n_groups * s->n_pages; i++)
+		s->pages[i] = s->pages[i - s->n_pages];
 	memset(s->mask, 0xFF, (n_vocab / 32 + 1) * sizeof *s->mask);
 	return s->n_pages > 0 ? 0 : SL_ENOMEM;
 }
@@ -95,10 +97,12 @@ static struct kn_step decode_of(struct stage *s, int n)
 	n = n < s->n_pages ? n : s->n_pages;
 	n = n < s->max_rows ? n : s->max_rows;
 	n = n < s->m->e->cfg.max_sequences ? n : s->m->e->cfg.max_sequences;
+	int n_groups = (int)s->m->kv_groups.n_groups;
 	for (int i = 0; i < n; i++) {
 		s->pos[i] = 0;
 		s->seq[i] = i;
-		s->tables[i] = s->pages[i];
+		for (int g = 0; g < n_groups; g++)
+			s->tables[i * n_groups + g] = s->pages[i];
 	}
 	return (struct kn_step){.n_rows = n,
 				.row_token = s->tokens,

@@ -98,6 +98,9 @@ static const struct pair in_layers[] = {
     {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
     {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
     {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+    /* Quantized, gpt-oss's (hf_matrix.h): gate and up take turns, row by row. */
+    {"mlp.experts.gate_up_proj.weight", "ffn_gate_up_exps.weight"},
+    {"mlp.experts.down_proj.weight", "ffn_down_exps.weight"},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
 };

@@ -485,6 +485,8 @@ void auto_pause_after(struct automaton *a, uint64_t work)
 {
 	a->pause = work;
 	a->dfa.pool->pause = work < UINT64_MAX - a->dfa.pool->work ? a->dfa.pool->work + work : UINT64_MAX;
+	if (work == 0)
+		a->dfa.pool->n_filled = a->n_done = 1;
 }
 
 size_t auto_bytes(const struct automaton *a)

@@ -87,7 +87,8 @@ int auto_fault(const struct automaton *a);
 void auto_begin(struct automaton *a);
 /* After auto_begin: another limit for this once. */
 void auto_allow(struct automaton *a, uint64_t work);
-/* After auto_begin: beyond this work, what is not yet computed fails with SL_EAGAIN. Some progress is always made. */
+/* After auto_begin: beyond this work, what is not yet computed fails with SL_EAGAIN. Some progress is always made,
+ * except with work 0. */
 void auto_pause_after(struct automaton *a, uint64_t work);
 /* Counts work that auto_expand and auto_compute do not. False: a shortage, or SL_EAGAIN. */
 bool auto_spend(struct automaton *a, uint64_t work);

@@ -15,6 +15,8 @@
 #include "engine/grammar/grammar_priv.h"
 #include "engine/token/tokenizer.h"
 
+enum { BYTES_OF_WORK = 4 }; /* to encode, for a unit of work */
+
 static bool is_seam(const struct grammar_vocab *v, char left, char right)
 {
 	uint32_t pair = (uint32_t)(uint8_t)left << 8 | (uint8_t)right;
@@ -103,6 +105,7 @@ static size_t find(struct grammar_state *s, int32_t *ids, size_t max)
 		return 0;
 	struct tok_ids all = {0};
 	size_t skip = (size_t)(s->n_tail - from), len = (size_t)(to - from), n_ids = 0;
+	s->g->forced_work += (size_t)n / BYTES_OF_WORK;
 	if (tokenizer_encode(s->g->vocab->tok, text + from, len, NULL, &all) == 0)
 		n_ids = take(s->g->vocab->tok, &all, text + from, len, skip, ids, max);
 	tok_ids_dispose(&all);
@@ -121,10 +124,9 @@ static uint32_t hash_of(const struct grammar_state *s)
 	return (uint32_t)(h >> 32);
 }
 
-size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max)
+/* max: at least FORCED_KEPT, so that the memo knows whether there are more. */
+static size_t find_kept(struct grammar_state *s, int32_t *ids, size_t max)
 {
-	if (only_byte(&s->g->a, s->at) < 0)
-		return 0;
 	struct forced_memo *m = &s->g->forced[hash_of(s) % FORCED_MEMO];
 	if (m->at == s->at && m->n_tail == s->n_tail && m->cut == s->cut &&
 	    memcmp(m->tail, s->tail, GRAMMAR_TAIL) == 0) {
@@ -135,12 +137,25 @@ size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max)
 		}
 	}
 	size_t n = find(s, ids, max);
-	if (auto_fault(&s->g->a) == 0 && (n < max || max >= FORCED_KEPT)) {
+	if (auto_fault(&s->g->a) == 0) {
 		*m = (struct forced_memo){.at = s->at, .n_tail = s->n_tail, .cut = s->cut};
 		memcpy(m->tail, s->tail, GRAMMAR_TAIL);
 		m->n = n < FORCED_KEPT ? n : FORCED_KEPT;
 		memcpy(m->ids, ids, m->n * sizeof(*ids));
 	}
+	return n;
+}
+
+size_t forced_find(struct grammar_state *s, int32_t *ids, size_t max)
+{
+	int32_t kept[FORCED_KEPT];
+	if (only_byte(&s->g->a, s->at) < 0)
+		return 0;
+	if (max >= FORCED_KEPT)
+		return find_kept(s, ids, max);
+	size_t n = find_kept(s, kept, FORCED_KEPT);
+	n = n < max ? n : max;
+	memcpy(ids, kept, n * sizeof(*ids));
 	return n;
 }
 

@@ -105,7 +105,16 @@ static void lock(struct grammar *g)
 	auto_begin(&g->a);
 }
 
-static void unlock(struct grammar *g) { pthread_mutex_unlock(&g->lock); }
+static _Thread_local uint64_t spent;
+
+uint64_t grammar_spent(void) { return spent; }
+
+static void unlock(struct grammar *g)
+{
+	spent += g->a.work + g->forced_work;
+	g->forced_work = 0;
+	pthread_mutex_unlock(&g->lock);
+}
 
 /* Moves s to another configuration. Locked. */
 static void move(struct grammar_state *s, uint32_t to)
@@ -246,9 +255,12 @@ int grammar_accept_bytes(struct grammar_state *s, const char *text, size_t n)
 	return rc;
 }
 
-int grammar_accept(struct grammar_state *s, int32_t id)
+int grammar_accept(struct grammar_state *s, int32_t id) { return grammar_accept_within(s, id, UINT64_MAX); }
+
+int grammar_accept_within(struct grammar_state *s, int32_t id, uint64_t work)
 {
 	lock(s->g);
+	auto_pause_after(&s->g->a, work);
 	uint32_t to = by_token(s, id);
 	struct proto_str b = {0};
 	if (to != AUTO_DEAD)
@@ -279,9 +291,15 @@ bool grammar_must_end(struct grammar_state *s)
 
 size_t grammar_forced(struct grammar_state *s, int32_t *ids, size_t max)
 {
+	return grammar_forced_within(s, ids, max, UINT64_MAX);
+}
+
+size_t grammar_forced_within(struct grammar_state *s, int32_t *ids, size_t max, uint64_t work)
+{
 	if (max == 0)
 		return 0;
 	lock(s->g);
+	auto_pause_after(&s->g->a, work);
 	size_t n = forced_find(s, ids, max);
 	unlock(s->g);
 	return n;

@@ -69,12 +69,15 @@ void grammar_state_dispose(struct grammar_state *s);
  * text so far. 0; SL_ELIMIT, SL_ENOMEM: the sequence fails. */
 int grammar_mask(struct grammar_state *s, uint32_t *mask);
 /* The same in slices of about so much work (GRAMMAR_SLICE: about a millisecond): SL_EAGAIN while the mask is
- * unfinished; the next call continues it. Once it is finished, grammar_mask is cheap. */
+ * unfinished; the next call continues it. Once it is finished, grammar_mask is cheap. work 0: only a mask that needs no
+ * more work is finished; any more gets it a little further. */
 int grammar_mask_within(struct grammar_state *s, uint32_t *mask, uint64_t work);
 /* May this token come next? Cheaper than computing a mask. */
 bool grammar_permits(struct grammar_state *s, int32_t id);
 /* Advances s by a token. SL_EINVAL: the token is not permitted, and s is unchanged. SL_ELIMIT, SL_ENOMEM. */
 int grammar_accept(struct grammar_state *s, int32_t id);
+/* The same for about so much work: SL_EAGAIN beyond it, and s is unchanged. */
+int grammar_accept_within(struct grammar_state *s, int32_t id, uint64_t work);
 /* The same for raw bytes, by the grammar alone (without canonical tokens): for front ends and tests. */
 int grammar_accept_bytes(struct grammar_state *s, const char *text, size_t n);
 /* May the text end here, so that end tokens are permitted? Must it end here? */
@@ -89,5 +92,11 @@ bool grammar_must_end(struct grammar_state *s);
  * an encoding changes the bytes of its text (by adding a space). So the canonical encoding of a text is always
  * permitted. */
 size_t grammar_forced(struct grammar_state *s, int32_t *ids, size_t max);
+/* The same for about so much work; also 0 if it takes more. */
+size_t grammar_forced_within(struct grammar_state *s, int32_t *ids, size_t max, uint64_t work);
+
+/* What the calling thread has spent on grammars so far, in the units of GRAMMAR_SLICE: what a caller that shares its
+ * thread with others may compare before and after. */
+uint64_t grammar_spent(void);
 
 #endif

@@ -62,6 +62,7 @@ struct grammar {
 	struct masks masks;
 	struct unfinished unfinished;
 	struct forced_memo forced[FORCED_MEMO];
+	uint64_t forced_work;           /* of this call, on texts that were encoded */
 	size_t next_states, next_bytes; /* caches are dropped at these sizes */
 };
 

@@ -15,7 +15,8 @@
 struct kv_pool {
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
-	struct kn_kv layout;      /* n_pages: the limit of page numbers */
+	struct kn_kv layout; /* n_pages: the limit of page numbers */
+	struct kv_groups groups;
 	struct kv_memory *memory; /* NULL: its own */
 	uint32_t *refs;           /* [layout.n_pages] */
 	int32_t *next;            /* [layout.n_pages]: the next free page of the slab */
@@ -56,6 +57,7 @@ static struct kv_pool *pool_make(const struct kn_ops *ops, struct kn_backend *b,
 	p->ops = ops;
 	p->backend = b;
 	p->layout = *layout;
+	p->groups = kv_groups_one((uint32_t)layout->page_tokens, (uint32_t)layout->n_layers);
 	p->n_slabs = n_slabs;
 	p->clock = &p->own_clock;
 	p->refs = sl_zalloc_n(n, sizeof *p->refs);
@@ -158,6 +160,15 @@ int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops,
 		kv_pool_give_slab(p, slab);
 	*out = p;
 	return 0;
+}
+
+void kv_pool_set_groups(struct kv_pool *p, const struct kv_groups *g, const struct kn_place *places)
+{
+	BUG_IF((int)g->n_layers != p->layout.n_layers || (int)g->page_tokens != p->layout.page_tokens,
+	       "KV pool: its pages have %d layers, those of the groups %u", p->layout.n_layers, g->n_layers);
+	p->groups = *g;
+	p->layout.n_groups = (int)g->n_groups;
+	p->layout.places = places;
 }
 
 void kv_pool_destroy(struct kv_pool *p)
@@ -308,6 +319,7 @@ int kv_pool_n_pages(const struct kv_pool *p) { return p->n_pages; }
 int kv_pool_n_free(const struct kv_pool *p) { return p->n_free; }
 int kv_page_tokens(const struct kv_pool *p) { return p->layout.page_tokens; }
 const struct kn_kv *kv_pool_layout(const struct kv_pool *p) { return &p->layout; }
+const struct kv_groups *kv_pool_groups(const struct kv_pool *p) { return &p->groups; }
 
 void kv_pool_validate(const struct kv_pool *p)
 {

@@ -4,6 +4,8 @@
  * pages of tokens, reference-counted so that sequences can share a prefix, copied on write. The pool knows no
  * sequences; a page table is a list of page numbers held by its owner. One thread (the step thread).
  *
+ * A page has the layers of one group (kv_groups.h); all groups of a model use the same pool.
+ *
  * The pages of a pool lie in slabs, a run of pages each. A pool with memory of its own has one slab; pools that share
  * memory (kv_memory.h) have the slabs currently assigned to them. The room also has the prefix tree (prefix.h) and
  * swapped pages (kv_swap.h). Callers: engine/step, cmd.
@@ -17,12 +19,13 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "engine/sched/kv_groups.h"
 #include "kernels/kernels.h"
 
 struct kv_pool;
 struct kv_memory;
 
-/* Bytes of one page of this layout, k and v together; SIZE_MAX: too many. type: kn_kv's. */
+/* Bytes of one page of this layout, k and v together; SIZE_MAX: too many. type: kn_kv's. n_layers: of a page. */
 size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim);
 /* SL_EUNSUPPORTED: a type that the backend can't compute with. */
 int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens, int n_layers,
@@ -31,6 +34,9 @@ int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int
 int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b, int type,
 		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err);
+/* Its pages have n_layers of one of several groups; a new pool has one group. places: where each layer of the model
+ * lies, borrowed for the pool's life. */
+void kv_pool_set_groups(struct kv_pool *p, const struct kv_groups *g, const struct kn_place *places);
 /* Every page must be free; BUG otherwise. */
 void kv_pool_destroy(struct kv_pool *p);
 
@@ -72,6 +78,7 @@ int kv_pool_n_pages(const struct kv_pool *p);
 int kv_pool_n_free(const struct kv_pool *p);
 int kv_page_tokens(const struct kv_pool *p);
 const struct kn_kv *kv_pool_layout(const struct kv_pool *p);
+const struct kv_groups *kv_pool_groups(const struct kv_pool *p);
 void kv_pool_validate(const struct kv_pool *p); /* BUG on a broken invariant */
 
 #endif

@@ -18,8 +18,9 @@ struct kv_swap;
 
 /* The swapped pages of a sequence. All zero: none. */
 struct kv_swapped {
-	int32_t *slots; /* [n_pages], owned */
-	uint32_t first; /* position of the first swapped page in the sequence */
+	int32_t *slots; /* [n_pages], owned: by index, of all groups that have the index */
+	/* Page indices of the sequence: first … end - 1, of windowed groups from first_windowed on. */
+	uint32_t first, first_windowed, end;
 	uint32_t n_pages;
 	uint32_t n_past; /* tokens in all pages up to the last of them */
 };
@@ -45,12 +46,14 @@ uint32_t kv_swap_n_slots(struct kv_swap *s);
 uint32_t kv_swap_most_slots(const struct kv_swap *s);
 size_t kv_swap_page_bytes(const struct kv_swap *s);
 
-/* Copies out pages[n]; the first is page `first` of a sequence with n_past tokens in its pages. The pages remain the
- * caller's. out must be empty. SL_ELIMIT: too few slots; SL_ENOMEM, SL_EIO: nothing was kept. */
-int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t n, uint32_t first, uint32_t n_past,
-		struct kv_swapped *out);
-/* Copies the i-th swapped page into a page of the pool. 0 or SL_EIO. */
-int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t i, int32_t page);
+/* Copies out pages of a sequence, the row pages[groups][row]: those whose indices and n_past *out names. They remain
+ * the caller's. *out must be empty otherwise; it is empty after a fault. SL_ELIMIT: too few slots; SL_ENOMEM, SL_EIO:
+ * nothing was kept. */
+int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t row, struct kv_swapped *out);
+/* How many pages those are. */
+uint32_t kv_swap_count(const struct kv_swap *s, const struct kv_swapped *of);
+/* Copies the swapped pages of an index into those of the row. 0 or SL_EIO. */
+int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t index, const int32_t *pages, uint32_t row);
 /* Frees the slots; `of` may be empty and is empty afterwards. */
 void kv_swap_drop(struct kv_swap *s, struct kv_swapped *of);
 

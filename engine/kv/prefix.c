@@ -10,49 +10,21 @@
  *
  * A leaf with fewer tokens than a page holds is the end of some sequence. It is in no hash table, only among its
  * parent's children, a few of which, the youngest, are compared token by token.
+ *
+ * If all layers are windowed, nodes without a page remain above those that have one. They are bounded by the pages of
+ * the pool: beyond that, leaves are evicted.
  */
-#include "engine/kv/prefix.h"
-
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/heap.h"
-#include "engine/sched/idmap.h"
+#include "engine/kv/prefix_state.h"
 
 enum {
 	N_GHOSTS = 1 << 15, /* evicted pages, remembered to report why they are missing */
 	MAX_COMPARED = 8,   /* children examined for a common part of a page */
-};
-
-struct prefix_node {
-	struct idmap_node index; /* among the nodes by key, or among the roots by salt */
-	struct heap_node unused; /* among the unpinned leaves */
-	struct prefix_node *parent;
-	struct list children, sibling;
-	struct list waiters;
-	struct prefix_path *claimant;   /* while it is not filled */
-	struct prefix_node *claim_next; /* the next node of the same claim, one level deeper */
-	uint64_t used;
-	uint32_t pins, depth; /* a root's depth is 0 */
-	int32_t page;         /* -1: a root, or not filled yet */
-	uint32_t n_tokens;
-	int32_t tokens[];
-};
-
-struct prefix_tree {
-	struct kv_pool *pool;
-	uint32_t page_tokens;
-	struct idmap nodes, roots;
-	struct heap unused;
-	struct list woken;
-	uint64_t *tick;               /* the pool's clock */
-	struct prefix_node **of_page; /* by page number: its node */
-	prefix_more_fn *more;         /* frees pages for a pool that has none left; may be NULL */
-	void *more_ctx;
-	uint32_t n_pages, n_unpinned; /* filled nodes; the unpinned ones of them */
-	uint64_t *ghosts;             /* [N_GHOSTS] keys of evicted nodes */
+	MOST_BARE = 4,      /* nodes without a page, for each page of the pool */
 };
 
 /* Recently used nodes have larger numbers; among equals the deeper one is evicted first. */
@@ -63,13 +35,18 @@ static bool longer_unused(const struct heap_node *a, const struct heap_node *b)
 	return x->used != y->used ? x->used < y->used : x->depth > y->depth;
 }
 
-int prefix_create(struct kv_pool *pool, struct prefix_tree **out)
+int prefix_create(struct kv_pool *pool, uint32_t row, struct prefix_tree **out)
 {
 	struct prefix_tree *t = sl_zalloc(sizeof *t);
 	if (t == NULL)
 		return SL_ENOMEM;
 	t->pool = pool;
-	t->page_tokens = (uint32_t)kv_page_tokens(pool);
+	t->row = row;
+	t->groups = kv_pool_groups(pool);
+	t->page_tokens = t->groups->page_tokens;
+	t->n_groups = t->groups->n_groups;
+	t->n_full = t->groups->n_full;
+	t->n_windowed = t->n_groups - t->n_full;
 	t->tick = kv_pool_clock(pool);
 	t->of_page = sl_zalloc_n((size_t)kv_pool_page_limit(pool), sizeof(void *));
 	t->ghosts = sl_zalloc_n(N_GHOSTS, sizeof *t->ghosts);
@@ -80,6 +57,7 @@ int prefix_create(struct kv_pool *pool, struct prefix_tree **out)
 		goto fail;
 	}
 	heap_init(&t->unused, longer_unused);
+	heap_init(&t->idle, prefix_window_rarer);
 	list_init(&t->woken);
 	*out = t;
 	return 0;
@@ -122,16 +100,18 @@ static struct prefix_node *find_child(const struct prefix_tree *t, const struct 
 	return find_by_key(t, parent, child_key(t, key_of(parent), tokens), tokens);
 }
 
-static struct prefix_node *new_node(struct prefix_node *parent, const int32_t *tokens, uint32_t n)
+static struct prefix_node *new_node(const struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens,
+				    uint32_t n)
 {
-	struct prefix_node *node = sl_zalloc(sizeof *node + n * sizeof *tokens);
+	struct prefix_node *node = sl_zalloc(sizeof *node + (n + t->n_groups) * sizeof *tokens);
 	if (node == NULL)
 		return NULL;
+	node->pages = node->tokens + n;
+	memset(node->pages, 0xFF, t->n_groups * sizeof *node->pages); /* -1 */
 	list_init(&node->children);
 	list_init(&node->sibling);
 	list_init(&node->waiters);
 	node->parent = parent;
-	node->page = -1;
 	node->n_tokens = n;
 	if (parent != NULL) {
 		node->depth = parent->depth + 1;
@@ -140,18 +120,38 @@ static struct prefix_node *new_node(struct prefix_node *parent, const int32_t *t
 	return node;
 }
 
-static bool is_evictable(const struct prefix_node *n)
+static bool is_evictable(const struct prefix_node *n) { return n->filled && n->pins == 0 && list_empty(&n->children); }
+
+void prefix_add_page(struct prefix_tree *t, struct prefix_node *n, uint32_t group, int32_t page)
 {
-	return n->page >= 0 && n->pins == 0 && list_empty(&n->children);
+	kv_page_ref(t->pool, page);
+	n->pages[group] = page;
+	t->of_page[page] = n;
+	t->n_pages++;
+}
+
+void prefix_drop_page(struct prefix_tree *t, struct prefix_node *n, uint32_t group)
+{
+	int32_t page = n->pages[group];
+	n->pages[group] = -1;
+	t->of_page[page] = NULL;
+	t->n_pages--;
+	kv_page_unref(t->pool, page);
+}
+
+static bool is_bare(const struct prefix_tree *t, const struct prefix_node *n)
+{
+	return n->filled && t->n_full == 0 && !prefix_has_window(t, n);
 }
 
 /* A filled node lost its last pin or got its first. */
 static void set_idle(struct prefix_tree *t, const struct prefix_node *n, bool idle)
 {
-	if (n->page < 0)
+	if (!n->filled)
 		return;
-	t->n_unpinned += idle ? 1u : -1u;
-	kv_page_set_idle(t->pool, n->page, idle, n->used);
+	t->n_reclaimable += idle ? t->n_full : -t->n_full;
+	for (uint32_t g = 0; g < t->n_full; g++)
+		kv_page_set_idle(t->pool, n->pages[g], idle, n->used);
 }
 
 /* After n's pins or children changed. */
@@ -167,6 +167,7 @@ static void set_unused(struct prefix_tree *t, struct prefix_node *n)
 static void attach(struct prefix_tree *t, struct prefix_node *n)
 {
 	list_push_front(&n->parent->children, &n->sibling);
+	prefix_set_children(t, n->parent, n->parent->n_children + 1);
 	set_unused(t, n->parent);
 }
 
@@ -176,7 +177,7 @@ static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *
 	uint64_t key = child_key(t, key_of(parent), tokens);
 	if (idmap_find(&t->nodes, key) != NULL)
 		return NULL;
-	struct prefix_node *n = new_node(parent, tokens, t->page_tokens);
+	struct prefix_node *n = new_node(t, parent, tokens, t->page_tokens);
 	if (n == NULL)
 		return NULL;
 	n->index.key = key;
@@ -195,20 +196,23 @@ static void free_node(struct prefix_tree *t, struct prefix_node *n)
 		idmap_remove(&t->roots, &n->index);
 	} else if (is_whole(t, n)) {
 		idmap_remove(&t->nodes, &n->index);
-		if (n->page >= 0)
+		if (n->filled)
 			t->ghosts[n->index.key % N_GHOSTS] = n->index.key;
 	}
-	if (n->page >= 0) {
-		t->n_pages--;
+	if (n->filled) {
+		prefix_set_ends(t, n, false);
+		t->n_bare -= is_bare(t, n);
+		prefix_window_drop(t, n);
 		set_idle(t, n, false);
-		t->of_page[n->page] = NULL;
-		kv_page_unref(t->pool, n->page);
+		for (uint32_t g = 0; g < t->n_full; g++)
+			prefix_drop_page(t, n, g);
 	}
 	struct prefix_node *parent = n->parent;
 	list_remove(&n->sibling);
 	sl_free(n);
 	if (parent == NULL)
 		return;
+	prefix_set_children(t, parent, parent->n_children - 1);
 	set_unused(t, parent);
 	if (parent->depth == 0 && parent->pins == 0 && list_empty(&parent->children))
 		free_node(t, parent);
@@ -247,15 +251,20 @@ static void move_tail(struct prefix_tree *t, struct prefix_path *path, struct pr
 	unpin(t, from);
 }
 
-static void fill(struct prefix_tree *t, struct prefix_node *n, int32_t page)
+/* The pages of a sequence's index; its window part may be gone. */
+static void fill(struct prefix_tree *t, struct prefix_node *n, int32_t *pages, uint32_t index)
 {
-	n->page = page;
+	n->filled = true;
 	n->claimant = NULL;
-	kv_page_ref(t->pool, page);
-	t->n_pages++;
-	t->of_page[page] = n;
+	for (uint32_t g = 0; g < t->n_groups; g++) {
+		int32_t page = *prefix_entry(t, pages, g, index);
+		if (page >= 0)
+			prefix_add_page(t, n, g, page);
+	}
+	t->n_bare += is_bare(t, n);
 	if (n->pins == 0)
 		set_idle(t, n, true);
+	prefix_window_came(t, n);
 	set_unused(t, n);
 	list_append(&t->woken, &n->waiters);
 }
@@ -281,7 +290,7 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 		struct prefix_node *c = list_entry(it, struct prefix_node, sibling);
 		if (looked++ == MAX_COMPARED)
 			break;
-		if (c->page < 0)
+		if (!c->filled || !prefix_has_window(t, c))
 			continue;
 		uint32_t most = c->n_tokens < n_tokens ? c->n_tokens : n_tokens;
 		uint32_t got = n_common(c->tokens, tokens, most);
@@ -293,33 +302,50 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 	return best;
 }
 
-/* The deepest filled node for the first n tokens; NULL: not even a root exists. */
-static struct prefix_node *walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n,
-				uint32_t *n_unpinned)
+/* What the tree has of a text. */
+struct hit {
+	struct prefix_node *at; /* where a sequence may go on; NULL: not even a root exists */
+	uint32_t first;         /* the first index whose window part it needs */
+	uint32_t n_unpinned;    /* pages that no sequence uses yet */
+	uint32_t deepest;       /* depth of the last filled node, whose window may be gone */
+};
+
+static struct hit walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n)
 {
 	struct idmap_node *root = idmap_find(&t->roots, salt);
-	*n_unpinned = 0;
+	struct hit hit = {0};
 	if (root == NULL)
-		return NULL;
-	struct prefix_node *at = idmap_entry(root, struct prefix_node, index);
+		return hit;
+	struct prefix_node *at = hit.at = idmap_entry(root, struct prefix_node, index);
+	uint32_t n_unpinned = 0, run = 0; /* nodes up to this one with a window part */
 	while ((at->depth + 1) * t->page_tokens <= n) {
 		struct prefix_node *c = find_child(t, at, tokens + at->depth * t->page_tokens);
-		if (c == NULL || c->page < 0)
+		if (c == NULL || !c->filled)
 			break;
-		*n_unpinned += c->pins == 0;
+		n_unpinned += c->pins == 0 ? t->n_full : 0;
 		at = c;
+		run = prefix_has_window(t, at) ? run + 1 : 0;
+		uint32_t first = kv_groups_first(t->groups, at->depth * t->page_tokens);
+		if (run >= at->depth - first)
+			hit = (struct hit){.at = at, .first = first, .n_unpinned = n_unpinned};
 	}
-	return at;
+	hit.deepest = at->depth;
+	for (at = hit.at; t->n_windowed > 0 && at->depth > hit.first; at = at->parent)
+		hit.n_unpinned += at->users == 0 ? t->n_windowed : 0;
+	return hit;
 }
 
-static enum prefix_miss why_missing(const struct prefix_tree *t, const struct prefix_node *at, uint64_t salt,
+static enum prefix_miss why_missing(const struct prefix_tree *t, const struct hit *hit, uint64_t salt,
 				    const int32_t *tokens, uint32_t n)
 {
+	const struct prefix_node *at = hit->at;
 	uint32_t depth = at != NULL ? at->depth : 0;
 	if (n < t->page_tokens)
 		return PREFIX_MISS_SHORT;
 	if ((depth + 1) * t->page_tokens > n)
 		return PREFIX_MISS_NONE;
+	if (hit->deepest > depth)
+		return PREFIX_MISS_EVICTED;
 	uint64_t parent = at != NULL ? key_of(at) : root_key(salt);
 	uint64_t key = child_key(t, parent, tokens + depth * t->page_tokens);
 	return t->ghosts[key % N_GHOSTS] == key ? PREFIX_MISS_EVICTED : PREFIX_MISS_NEW;
@@ -329,9 +355,9 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 		   struct prefix_match *out)
 {
 	uint32_t most = n > 0 ? n - 1 : 0, common = 0;
-	*out = (struct prefix_match){0};
-	const struct prefix_node *at = walk(t, salt, tokens, most, &out->n_unpinned);
-	out->miss = why_missing(t, at, salt, tokens, most);
+	struct hit hit = walk(t, salt, tokens, most);
+	const struct prefix_node *at = hit.at;
+	*out = (struct prefix_match){.n_unpinned = hit.n_unpinned, .miss = why_missing(t, &hit, salt, tokens, most)};
 	if (at == NULL)
 		return;
 	out->n_pages = at->depth;
@@ -343,7 +369,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 		at = find_child(t, at, tokens + at->depth * t->page_tokens);
 		if (at == NULL)
 			break;
-		if (at->page < 0)
+		if (!at->filled)
 			out->pending = (struct prefix_node *)(uintptr_t)at;
 	}
 }
@@ -352,7 +378,7 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 
 static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 {
-	struct prefix_node *root = new_node(NULL, NULL, 0);
+	struct prefix_node *root = new_node(t, NULL, NULL, 0);
 	if (root == NULL)
 		return NULL;
 	root->index.key = salt;
@@ -360,19 +386,34 @@ static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 	return root;
 }
 
+/* A copy of n's page of each group as the sequence's own page `index`; false: no memory for all of them. */
+static bool copy_pages(struct prefix_tree *t, const struct prefix_node *n, int32_t *pages, uint32_t index)
+{
+	for (uint32_t g = 0; g < t->n_groups; g++) {
+		if (prefix_room(t) && kv_page_clone(t->pool, n->pages[g], prefix_entry(t, pages, g, index)) == 0)
+			continue;
+		while (g-- > 0)
+			kv_page_unref(t->pool, *prefix_entry(t, pages, g, index));
+		return false;
+	}
+	return true;
+}
+
 /* Copies the common part of a child's page into the sequence's own next page. */
 static uint32_t copy_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n,
-			  int32_t *page)
+			  int32_t *pages)
 {
 	uint32_t common;
 	struct prefix_node *part = find_part(t, at, tokens, n, &common);
 	if (part == NULL)
 		return 0;
-	/* Pinned, so that making room for the copy cannot evict it. */
+	/* Held, so that making room for the copy cannot evict it. */
 	pin(t, part);
-	int rc = prefix_room(t) ? kv_page_clone(t->pool, part->page, page) : SL_ELIMIT;
+	prefix_window_use(t, part);
+	bool copied = copy_pages(t, part, pages, at->depth);
+	prefix_window_leave(t, part);
 	unpin(t, part);
-	return rc == 0 ? common : 0;
+	return copied ? common : 0;
 }
 
 static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_claim)
@@ -398,44 +439,105 @@ static void claim(struct prefix_tree *t, struct prefix_path *path, const int32_t
 	}
 }
 
+/* The sequence holds the pages of the hit. */
+static void hold(struct prefix_tree *t, const struct hit *hit, struct prefix_path *path, int32_t *pages)
+{
+	struct prefix_node *it = hit->at;
+	for (; it->depth > 0; it = it->parent) {
+		uint32_t i = it->depth - 1, n = i >= hit->first ? t->n_groups : t->n_full;
+		for (uint32_t g = 0; g < n; g++) {
+			kv_page_ref(t->pool, it->pages[g]);
+			*prefix_entry(t, pages, g, i) = it->pages[g];
+		}
+		for (uint32_t g = n; g < t->n_groups; g++)
+			*prefix_entry(t, pages, g, i) = -1;
+		if (i >= hit->first)
+			prefix_window_use(t, it);
+		if (it->depth == hit->first)
+			path->passed = it;
+	}
+	path->n_passed = hit->first;
+	if (hit->first == 0)
+		path->passed = it;
+}
+
 uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n, uint32_t n_claim,
 		      struct prefix_path *path, int32_t *pages, uint32_t *n_pages)
 {
 	BUG_IF(path->tail != NULL || n == 0, "prefix tree: a path begins twice");
-	uint32_t ignored, most = n - 1;
+	uint32_t most = n - 1;
 	*n_pages = 0;
-	*path = (struct prefix_path){0};
+	*path = (struct prefix_path){.last = most / t->page_tokens};
 	++*t->tick;
-	struct prefix_node *at = walk(t, salt, tokens, most, &ignored);
-	if (at == NULL)
-		at = make_root(t, salt);
-	if (at == NULL) {
+	while (t->n_bare / MOST_BARE > (uint32_t)kv_pool_page_limit(t->pool) && t->unused.top != NULL)
+		free_node(t, heap_entry(t->unused.top, struct prefix_node, unused));
+	struct hit hit = walk(t, salt, tokens, most);
+	if (hit.at == NULL)
+		hit.at = make_root(t, salt);
+	if (hit.at == NULL) {
 		path->cut = true;
 		return 0;
 	}
+	struct prefix_node *at = hit.at;
 	pin(t, at);
 	path->tail = at;
-	path->n_pages = at->depth;
+	path->n_pages = *n_pages = at->depth;
+	hold(t, &hit, path, pages);
 	uint32_t done = at->depth * t->page_tokens;
-	for (struct prefix_node *it = at; it->depth > 0; it = it->parent) {
-		kv_page_ref(t->pool, it->page);
-		pages[it->depth - 1] = it->page;
-	}
-	*n_pages = at->depth;
-	uint32_t part = copy_part(t, at, tokens + done, most - done, &pages[*n_pages]);
+	uint32_t part = copy_part(t, at, tokens + done, most - done, pages);
 	*n_pages += part > 0;
 	claim(t, path, tokens, n_claim);
 	return done + part;
 }
 
-/* The tree already has this page: the sequence uses it instead of its own copy. */
-static void take_over(struct prefix_tree *t, const struct prefix_node *n, int32_t *page)
+/* The tree already has the page: the sequence uses it instead of its own copy. */
+static void take_page(struct prefix_tree *t, int32_t theirs, int32_t *page)
 {
-	if (n->page == *page)
+	if (theirs == *page)
 		return;
-	kv_page_ref(t->pool, n->page);
+	kv_page_ref(t->pool, theirs);
 	kv_page_unref(t->pool, *page);
-	*page = n->page;
+	*page = theirs;
+}
+
+/* The tree already has this page of text; its window part may be gone, there or with the sequence. */
+static void take_over(struct prefix_tree *t, struct prefix_node *n, int32_t *pages, uint32_t index)
+{
+	for (uint32_t g = 0; g < t->n_full; g++)
+		take_page(t, n->pages[g], prefix_entry(t, pages, g, index));
+	if (t->n_windowed == 0 || *prefix_entry(t, pages, t->n_full, index) < 0)
+		return;
+	bool there = prefix_has_window(t, n);
+	t->n_bare -= is_bare(t, n);
+	for (uint32_t g = t->n_full; g < t->n_groups; g++) {
+		int32_t *page = prefix_entry(t, pages, g, index);
+		if (there)
+			take_page(t, n->pages[g], page);
+		else
+			prefix_add_page(t, n, g, *page);
+	}
+	if (!there)
+		prefix_window_came(t, n);
+}
+
+/* The next index of the path has this node. */
+static void go_on(struct prefix_tree *t, struct prefix_path *path, struct prefix_node *n, int32_t *pages)
+{
+	uint32_t i = path->n_pages++;
+	if (!n->filled)
+		fill(t, n, pages, i);
+	else
+		take_over(t, n, pages, i);
+	if (t->n_windowed == 0)
+		return;
+	if (*prefix_entry(t, pages, t->n_full, i) >= 0) {
+		prefix_window_use(t, n);
+	} else {
+		path->passed = n;
+		path->n_passed = i + 1;
+	}
+	if (i == path->last)
+		prefix_set_ends(t, n, true);
 }
 
 void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
@@ -459,41 +561,59 @@ void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int3
 			}
 			move_tail(t, path, n);
 		}
-		if (n->page < 0)
-			fill(t, n, pages[i]);
-		else
-			take_over(t, n, &pages[i]);
-		path->n_pages++;
+		go_on(t, path, n, pages);
 	}
 }
 
-/* The computed part of a page that is not full, for a later sequence that continues there. */
-static void keep_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens, uint32_t n_past,
-		      const int32_t *pages)
+void prefix_pass(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t first)
+{
+	while (path->n_passed < first && path->n_passed < path->n_pages) {
+		struct prefix_node *n = find_child(t, path->passed, tokens + path->n_passed * t->page_tokens);
+		BUG_IF(n == NULL, "prefix tree: a page of a path is missing");
+		prefix_window_leave(t, n);
+		path->passed = n;
+		path->n_passed++;
+	}
+}
+
+/* The computed part of a page that is not full, for a later sequence that continues there. Returns the node that has
+ * it; NULL: none. */
+static struct prefix_node *keep_part(struct prefix_tree *t, struct prefix_node *at, const int32_t *tokens,
+				     uint32_t n_past, int32_t *pages)
 {
 	uint32_t begin = at->depth * t->page_tokens, common;
 	if (n_past <= begin || n_past - begin >= t->page_tokens)
-		return;
-	find_part(t, at, tokens + begin, n_past - begin, &common);
+		return NULL;
+	struct prefix_node *part = find_part(t, at, tokens + begin, n_past - begin, &common);
 	if (common == n_past - begin)
-		return;
-	struct prefix_node *part = new_node(at, tokens + begin, n_past - begin);
+		return part;
+	part = new_node(t, at, tokens + begin, n_past - begin);
 	if (part == NULL)
-		return;
+		return NULL;
 	part->used = *t->tick;
 	attach(t, part);
-	fill(t, part, pages[at->depth]);
+	fill(t, part, pages, at->depth);
+	return part;
 }
 
-void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
-		const int32_t *pages)
+/* The path no longer holds window parts. */
+static void leave_windows(struct prefix_tree *t, const struct prefix_path *path, struct prefix_node *tail)
+{
+	if (t->n_windowed == 0)
+		return;
+	for (struct prefix_node *n = tail; n->depth > path->n_passed; n = n->parent)
+		if (n->depth <= path->n_pages)
+			prefix_window_leave(t, n);
+}
+
+void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past, int32_t *pages)
 {
 	struct prefix_node *at = path->tail;
 	if (at == NULL)
 		return;
 	++*t->tick;
 	/* From the deepest upwards: frees nodes that were claimed but not filled. */
-	while (at->claimant == path && at->page < 0) {
+	while (at->claimant == path && !at->filled) {
 		struct prefix_node *parent = at->parent;
 		BUG_IF(at->pins != 1, "prefix tree: a claimed node has %u pins", at->pins);
 		pin(t, parent);
@@ -501,9 +621,13 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 		free_node(t, at);
 		at = parent;
 	}
-	if (!path->cut)
-		keep_part(t, at, tokens, n_past, pages);
-	path->claim = path->tail = NULL;
+	struct prefix_node *part = path->cut ? NULL : keep_part(t, at, tokens, n_past, pages);
+	if (part != NULL)
+		prefix_set_ends(t, part, true);
+	else if (!path->cut && at->depth > 0 && at->depth * t->page_tokens == n_past)
+		prefix_set_ends(t, at, true);
+	leave_windows(t, path, at);
+	path->claim = path->tail = path->passed = NULL;
 	unpin(t, at);
 }
 
@@ -518,42 +642,102 @@ struct prefix_waiter *prefix_woken(struct prefix_tree *t)
 	return w;
 }
 
-uint32_t prefix_n_exclusive(const struct prefix_path *path)
+uint32_t prefix_n_exclusive(const struct prefix_tree *t, const struct prefix_path *path)
 {
 	uint32_t n = 0;
 	for (const struct prefix_node *at = path->tail; at != NULL && at->pins == 1; at = at->parent)
-		n += at->page >= 0;
+		n += at->filled ? t->n_full : 0;
+	const struct prefix_node *at = t->n_windowed > 0 ? path->tail : NULL;
+	for (; at != NULL && at->depth > path->n_passed; at = at->parent)
+		n += at->depth <= path->n_pages && at->users == 1 ? t->n_windowed : 0;
 	return n;
 }
 
-int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at)
+uint32_t prefix_n_shared(const struct prefix_path *path)
 {
-	const struct prefix_node *n = *at != NULL ? (*at)->claim_next : path->claim;
-	while (n != NULL && n->page < 0)
+	const struct prefix_node *at = path->tail;
+	while (at != NULL && at->pins == 1)
+		at = at->parent;
+	uint32_t n = at != NULL ? at->depth : 0;
+	return n < path->n_pages ? n : path->n_pages;
+}
+
+int32_t prefix_pinned_page(const struct prefix_tree *t, const struct prefix_path *path, struct prefix_pinned *at)
+{
+	if (t->n_full == 0)
+		return -1;
+	if (at->node != NULL && ++at->group < t->n_full)
+		return at->node->pages[at->group];
+	const struct prefix_node *n = at->node != NULL ? at->node->claim_next : path->claim;
+	while (n != NULL && !n->filled)
 		n = n->claim_next;
-	*at = n;
-	return n != NULL ? n->page : -1;
+	*at = (struct prefix_pinned){.node = n};
+	return n != NULL ? n->pages[0] : -1;
 }
 
 struct prefix_path *prefix_claimant(const struct prefix_node *pending) { return pending->claimant; }
 
 /* ---- pages ---- */
 
-uint32_t prefix_n_reclaimable(const struct prefix_tree *t) { return t->n_unpinned; }
+uint32_t prefix_n_reclaimable(const struct prefix_tree *t) { return t->n_reclaimable; }
 uint32_t prefix_n_pages(const struct prefix_tree *t) { return t->n_pages; }
+
+/* A window part goes, and its node with it if that has nothing else and nothing needs it. */
+static void drop_window(struct prefix_tree *t, struct prefix_node *n)
+{
+	prefix_window_drop(t, n);
+	t->n_bare += is_bare(t, n);
+	if (is_bare(t, n) && is_evictable(n))
+		free_node(t, n);
+}
+
+static struct prefix_node *oldest_leaf(const struct prefix_tree *t)
+{
+	return t->unused.top != NULL ? heap_entry(t->unused.top, struct prefix_node, unused) : NULL;
+}
+
+static struct prefix_node *oldest_window(const struct prefix_tree *t)
+{
+	return t->idle.top != NULL ? heap_entry(t->idle.top, struct prefix_node, idle) : NULL;
+}
+
+/* Whether the window part goes before the leaf. Of the same age, a leaf does: with it, points that the part serves. */
+static bool window_goes(const struct prefix_node *window, const struct prefix_node *leaf)
+{
+	return window != NULL && (prefix_window_dead(window) || leaf == NULL || window->window_used < leaf->used);
+}
 
 bool prefix_evict(struct prefix_tree *t)
 {
-	if (t->unused.top == NULL)
-		return false;
-	free_node(t, heap_entry(t->unused.top, struct prefix_node, unused));
+	uint32_t before = t->n_pages;
+	while (t->n_pages == before) {
+		struct prefix_node *window = oldest_window(t), *leaf = oldest_leaf(t);
+		if (window_goes(window, leaf))
+			drop_window(t, window);
+		else if (leaf != NULL)
+			free_node(t, leaf); /* without a page, perhaps */
+		else
+			return false;
+	}
 	return true;
+}
+
+static bool is_of_window(const struct prefix_tree *t, const struct prefix_node *n, int32_t page)
+{
+	for (uint32_t g = t->n_full; g < t->n_groups; g++)
+		if (n->pages[g] == page)
+			return true;
+	return false;
 }
 
 void prefix_evict_page(struct prefix_tree *t, int32_t page)
 {
 	struct prefix_node *n;
 	while ((n = t->of_page[page]) != NULL) {
+		if (is_of_window(t, n, page)) {
+			drop_window(t, n);
+			continue;
+		}
 		/* Nodes below an unpinned one are unpinned. */
 		while (!list_empty(&n->children))
 			n = list_entry(n->children.next, struct prefix_node, sibling);
@@ -563,7 +747,10 @@ void prefix_evict_page(struct prefix_tree *t, int32_t page)
 
 uint64_t prefix_oldest(const struct prefix_tree *t)
 {
-	return t->unused.top != NULL ? heap_entry(t->unused.top, struct prefix_node, unused)->used : UINT64_MAX;
+	const struct prefix_node *window = oldest_window(t), *leaf = oldest_leaf(t);
+	if (window_goes(window, leaf))
+		return prefix_window_dead(window) ? 0 : window->window_used;
+	return leaf != NULL ? leaf->used : UINT64_MAX;
 }
 
 void prefix_set_more(struct prefix_tree *t, prefix_more_fn *more, void *ctx)
@@ -595,60 +782,4 @@ void prefix_destroy(struct prefix_tree *t)
 	sl_free(t->of_page);
 	sl_free(t->ghosts);
 	sl_free(t);
-}
-
-/* ---- checking ---- */
-
-struct check {
-	const struct prefix_tree *t;
-	uint32_t n_pages, n_unpinned, n_unused;
-};
-
-static void check_node(struct check *c, const struct prefix_node *n)
-{
-	uint32_t below = 0;
-	list_each(it, &n->children) {
-		const struct prefix_node *child = list_entry(it, struct prefix_node, sibling);
-		BUG_IF(child->parent != n || child->depth != n->depth + 1,
-		       "prefix tree: a child with the wrong parent or depth");
-		BUG_IF(n->depth > 0 && n->page < 0 && child->page >= 0,
-		       "prefix tree: a filled page below one that is not");
-		below += child->pins > 0;
-	}
-	BUG_IF(n->pins < below, "prefix tree: %u pins, %u pinned children", n->pins, below);
-	BUG_IF(n->depth > 0 && n->n_tokens < c->t->page_tokens && !list_empty(&n->children),
-	       "prefix tree: a page that is not full has children");
-	BUG_IF(n->unused.in != is_evictable(n), "prefix tree: a leaf is on the wrong list");
-	BUG_IF(n->page >= 0 && c->t->of_page[n->page] != n, "prefix tree: page %d is another node's", n->page);
-	BUG_IF(n->depth > 0 && n->page < 0 && n->claimant == NULL,
-	       "prefix tree: a page is neither filled nor being computed");
-	c->n_pages += n->page >= 0;
-	c->n_unpinned += n->page >= 0 && n->pins == 0;
-	c->n_unused += n->unused.in;
-}
-
-void prefix_validate(const struct prefix_tree *t)
-{
-	struct check c = {.t = t};
-	for (size_t i = 0; i < t->roots.n_slots; i++) {
-		for (struct idmap_node *r = t->roots.slots[i]; r != NULL; r = r->next) {
-			/* Depth first without a stack: down, then to the next sibling of an ancestor. */
-			const struct prefix_node *root = idmap_entry(r, struct prefix_node, index);
-			const struct prefix_node *n = root;
-			BUG_IF(n->pins == 0 && list_empty(&n->children), "prefix tree: an unneeded root");
-			while (n != NULL) {
-				check_node(&c, n);
-				if (!list_empty(&n->children)) {
-					n = list_entry(n->children.next, struct prefix_node, sibling);
-					continue;
-				}
-				while (n != root && n->sibling.next == &n->parent->children)
-					n = n->parent;
-				n = n != root ? list_entry(n->sibling.next, struct prefix_node, sibling) : NULL;
-			}
-		}
-	}
-	BUG_IF(c.n_pages != t->n_pages || c.n_unpinned != t->n_unpinned || c.n_unused != t->unused.n,
-	       "prefix tree: %u pages, %u unpinned, %u leaves; counted %u, %u, %zu", c.n_pages, c.n_unpinned,
-	       c.n_unused, t->n_pages, t->n_unpinned, t->unused.n);
 }

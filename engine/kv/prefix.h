@@ -4,10 +4,20 @@
  * beginning was computed before is not computed again (RadixAttention: Zheng et al., "SGLang:
  * Efficient Execution of Structured Language Model Programs", 2024).
  *
- * A node is a page: the path from the root is the text before it, and its tokens are those in the page. The tree holds
- * one reference to every page. Sequences pin the deepest node of their path; unpinned nodes are evicted when pages are
- * short, the least recently used leaf first. Each salt has its own root, so a tenant cannot learn by timing what
- * another has sent.
+ * A node is a page of text: the path from the root is the text before it, and its tokens are those in the page. It has
+ * a page of the pool for each group of layers (kv_groups.h). The tree holds one reference to every page. Sequences pin
+ * the deepest node of their path; unpinned nodes are evicted when pages are short, the least recently used leaf first.
+ * Each salt has its own root, so a tenant cannot learn by timing what another has sent.
+ *
+ * A node's pages of windowed groups, its window part, may be missing. A hit of d pages needs the full part of all d
+ * nodes and the window part of those that a row behind them sees; a common part of one more page needs both of its
+ * parts. Sequences hold the window parts that their next row sees, so others are reclaimable although their nodes are
+ * pinned. Which parts stay under pressure:
+ *  - A part serves a point if a hit there needs it. Points are where a prompt or a finished answer ends, and where
+ *    texts part: there later prompts turn off.
+ *  - A part that serves none goes first, before any whole node; among such parts the one that was used longest ago.
+ *  - One that serves a point goes with its node, which was used as late. While that stays because something below it
+ *    is used, the part goes in its turn by last use.
  *
  * A starting sequence claims nodes for the pages of its prompt that it will compute. Another sequence that needs the
  * same pages waits for them (pending) instead of computing them.
@@ -29,10 +39,13 @@ struct prefix_node;
 
 /* A sequence's position in the tree. All zero: none. */
 struct prefix_path {
-	struct prefix_node *tail;  /* pinned: the deepest node, filled or claimed */
-	struct prefix_node *claim; /* its first claimed node that is not filled; NULL: none */
-	uint32_t n_pages;          /* the sequence's pages that the tree has: 0 … n_pages - 1 */
-	bool cut;                  /* the path ended early (out of memory): nothing more is added */
+	struct prefix_node *tail;   /* pinned: the deepest node, filled or claimed */
+	struct prefix_node *claim;  /* its first claimed node that is not filled; NULL: none */
+	uint32_t n_pages;           /* the sequence's page indices that the tree has: 0 … n_pages - 1 */
+	struct prefix_node *passed; /* the node of index n_passed - 1, or the root */
+	uint32_t n_passed;          /* of n_pages: those whose window part the sequence no longer holds */
+	uint32_t last;              /* the index where the sequence ended as it began */
+	bool cut;                   /* the path ended early (out of memory): nothing more is added */
 };
 
 /* A waiter for a claimed node. */
@@ -43,20 +56,21 @@ struct prefix_waiter {
 enum prefix_miss {
 	PREFIX_MISS_NONE,    /* everything reusable is reused */
 	PREFIX_MISS_NEW,     /* the next page is unknown */
-	PREFIX_MISS_EVICTED, /* it was evicted */
+	PREFIX_MISS_EVICTED, /* it was evicted, or the window before it */
 	PREFIX_MISS_SHORT,   /* the prompt has no full page */
 };
 
 struct prefix_match {
 	uint32_t n_tokens;           /* reusable tokens: full pages, and the common part of one more */
-	uint32_t n_pages;            /* whole ones */
-	uint32_t n_unpinned;         /* pages among them that stop being evictable once this sequence starts */
+	uint32_t n_pages;            /* page indices: whole ones */
+	uint32_t n_unpinned;         /* pages among them that stop being reclaimable once this sequence starts */
 	struct prefix_node *pending; /* the deepest page being computed now; NULL: none */
 	enum prefix_miss miss;
 };
 
-/* 0 or SL_ENOMEM. The pool must outlive the tree. */
-int prefix_create(struct kv_pool *pool, struct prefix_tree **out);
+/* 0 or SL_ENOMEM. The pool must outlive the tree. row: a sequence's `pages` below are [n_groups][row] page numbers by
+ * index; those of a windowed group that it does not hold are -1. */
+int prefix_create(struct kv_pool *pool, uint32_t row, struct prefix_tree **out);
 /* Frees all pages. No path may be in use; BUG otherwise. */
 void prefix_destroy(struct prefix_tree *t);
 
@@ -65,41 +79,50 @@ void prefix_lookup(const struct prefix_tree *t, uint64_t salt, const int32_t *to
 		   struct prefix_match *out);
 
 /* Starts a sequence of n tokens. Pins what exists of the first n - 1 (the last one's row must be computed), fills
- * pages[] with it (one reference each; a partial page is copied to a new one) and claims the full pages of the first
- * n_claim tokens. Returns the number of tokens that need not be computed; *n_pages of pages[] are filled. Running out
- * of memory only costs reuse. */
+ * pages[] with it (one reference each; a partial page is copied to a new one; of windowed groups from path->n_passed
+ * on) and claims the full pages of the first n_claim tokens. Returns the number of tokens that need not be computed;
+ * *n_pages indices of pages[] are filled. Running out of memory only costs reuse. */
 uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n, uint32_t n_claim,
 		      struct prefix_path *path, int32_t *pages, uint32_t *n_pages);
 /* The first n_past tokens are now in pages[]. The tree takes the full pages too; where it already has one with the same
  * tokens, pages[] gets that one. */
 void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
 		     int32_t *pages);
+/* The sequence is about to give up its pages of windowed groups before index `first`. */
+void prefix_pass(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t first);
 /* Ends the sequence (it still owns its references to pages[]). A last page that is not full is kept for a sequence that
  * continues from there. Waiters for its claims are woken. */
 void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,
-		const int32_t *pages);
+		int32_t *pages);
 
 /* Moves w to the woken list when the node is filled or abandoned. */
 void prefix_await(struct prefix_node *node, struct prefix_waiter *w);
 /* The next woken waiter; NULL: none. A waiter that no longer waits removes itself from its list. */
 struct prefix_waiter *prefix_woken(struct prefix_tree *t);
 /* Pages of the path that no other sequence uses. */
-uint32_t prefix_n_exclusive(const struct prefix_path *path);
+uint32_t prefix_n_exclusive(const struct prefix_tree *t, const struct prefix_path *path);
+/* Page indices of the sequence, from the first on, whose full parts other sequences use. */
+uint32_t prefix_n_shared(const struct prefix_path *path);
 /* Pages that the path pins but its sequence does not hold yet, because another computed them first. *at begins with
- * NULL; -1: no more. */
-int32_t prefix_pinned_page(const struct prefix_path *path, const struct prefix_node **at);
+ * zeros; -1: no more. */
+struct prefix_pinned {
+	const struct prefix_node *node;
+	uint32_t group;
+};
+int32_t prefix_pinned_page(const struct prefix_tree *t, const struct prefix_path *path, struct prefix_pinned *at);
 /* The path that claimed a pending node, as given to prefix_begin. */
 struct prefix_path *prefix_claimant(const struct prefix_node *pending);
 
 /* Pages that prefix_evict can free. */
 uint32_t prefix_n_reclaimable(const struct prefix_tree *t);
 uint32_t prefix_n_pages(const struct prefix_tree *t);
-/* Returns the least recently used leaf's page to the pool; false if every page is pinned. */
+/* Returns the pages of a leaf or of a window part to the pool, in the order above; false if every page is in use. */
 bool prefix_evict(struct prefix_tree *t);
-/* Releases the page and everything below it, none of which may be pinned. No effect on a page that is not in the
- * tree. */
+/* Releases the page with its window part, or else with its node and everything below it, none of which may be in use.
+ * No effect on a page that is not in the tree. */
 void prefix_evict_page(struct prefix_tree *t, int32_t page);
-/* When the page that prefix_evict would free was last used, by the pool's clock; UINT64_MAX: none. */
+/* When the page that prefix_evict would free was last used, by the pool's clock; 0: it serves no point; UINT64_MAX:
+ * none. */
 uint64_t prefix_oldest(const struct prefix_tree *t);
 /* Called for pages before one is evicted because the pool has none left; true: it has some. */
 typedef bool prefix_more_fn(void *ctx);

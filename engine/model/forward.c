@@ -116,15 +116,17 @@ static int feed_forward(struct model *m, const struct layer *l, const float *fro
 }
 
 /* Attention from the rows at `from`, to out. */
-static int attend(struct model *m, int i, const float *from, int n, const struct kn_kv *kv, float *out)
+static int attend(struct model *m, int i, const float *from, int n, const struct kn_kv *all, float *out)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct layer *l = &m->layers[i];
+	struct kn_kv kv = *all;
 	bool joined = l->qkv.data != NULL;
-	int rc;
-	if ((rc = model_project(m, l, from, n, kv, i)) != 0 ||
-	    (rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, kv, i, &l->attn, m->attn)) != 0 ||
+	int rc, at = all->places != NULL ? all->places[i].layer : i;
+	kv.group = all->places != NULL ? all->places[i].group : 0;
+	if ((rc = model_project(m, l, from, n, &kv, at)) != 0 ||
+	    (rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, &kv, at, &l->attn, m->attn)) != 0 ||
 	    (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0)
 		return rc;
 	return model_add_bias(m, out, l->o_bias, n, a->n_embd);
@@ -234,6 +236,7 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 		return SL_EUNSUPPORTED; /* it has no head */
 	struct kn_step step = *s;
 	step.page_tokens = kv->page_tokens;
+	step.n_groups = kv->n_groups;
 	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;

@@ -44,6 +44,7 @@ static bool is_expert(const char *name)
 static void read_info(const struct model_file *f, struct model_info *info)
 {
 	snprintf(info->name, sizeof info->name, "%.63s", model_file_name(f));
+	snprintf(info->note, sizeof info->note, "%s", model_file_note(f));
 	info->file_bytes = model_file_bytes(f);
 	info->n_params = info->expert_bytes = info->n_expert_params = 0;
 	const struct model_tensor *embed = model_file_find(f, "token_embd.weight");

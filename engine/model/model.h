@@ -27,6 +27,7 @@ struct model_info {
 	uint64_t text;         /* models of the same number make the same tokens of a text; once loaded; 0: unknown */
 	char name[64];         /* general.name */
 	char weight_types[96]; /* "Q8_0 ×29, F32 ×9" */
+	char note[256];        /* as model_file_note */
 };
 
 /* Reads the file's head only: what it is and whether this build can run it. */

@@ -34,7 +34,7 @@ static bool less_share(const struct heap_node *a, const struct heap_node *b)
 
 int sched_create(const struct sched_config *cfg, struct sched **out)
 {
-	BUG_IF(cfg->step_tokens == 0 || cfg->max_sequences == 0 || cfg->page_tokens == 0 || cfg->age_ns == 0,
+	BUG_IF(cfg->step_tokens == 0 || cfg->max_sequences == 0 || cfg->kv.page_tokens == 0 || cfg->age_ns == 0,
 	       "scheduler: a size is 0");
 	struct sched *sc = sl_zalloc(sizeof *sc);
 	if (sc == NULL)

@@ -34,6 +34,7 @@
 #include "base/proto/proto.h"
 #include "engine/sched/cost.h"
 #include "engine/sched/idmap.h"
+#include "engine/sched/kv_groups.h"
 
 enum {
 	SCHED_TIERS = 8, /* priorities beyond are the last one */
@@ -47,7 +48,8 @@ enum {
 struct sched_config {
 	uint32_t step_tokens;   /* of prefill in one step */
 	uint32_t max_sequences; /* slots */
-	uint32_t page_tokens, n_pages;
+	struct kv_groups kv;
+	uint32_t n_pages;
 	uint64_t age_ns, starve_ns;
 	uint64_t paused_ns;     /* no credit for that long: its slot may be given away */
 	uint64_t itl_target_ns; /* prefill adds at most this to a step with decodes; 0: no such target */
@@ -66,12 +68,13 @@ struct sched_seq {
 	uint32_t n_past;   /* tokens in its pages */
 	uint32_t n_left;   /* tokens to compute before the next can be drawn; at least 1 */
 	uint32_t n_cached; /* of these, while it has not started: expected to be there already */
-	uint32_t n_found;  /* pages: of n_cached, while it has not started: those that need not be allocated */
-	uint32_t n_pages;  /* held */
-	uint32_t width;    /* slots and rows of a decode step: 1, or more for beams */
-	uint8_t priority;  /* 0 is first */
-	bool started;      /* holds a slot */
-	bool prefilling;   /* more than one token of a decode step */
+	uint32_t n_found;  /* page indices: of n_cached, while it has not started: those that need not be allocated */
+	/* Page indices held (kv_groups.h): 0 … n_pages - 1, of windowed groups from first_page on. */
+	uint32_t n_pages, first_page;
+	uint32_t width;   /* slots and rows of a decode step: 1, or more for beams */
+	uint8_t priority; /* 0 is first */
+	bool started;     /* holds a slot */
+	bool prefilling;  /* more than one token of a decode step */
 	bool credit;
 	bool blocked; /* waits for what another one computes */
 	bool whole;   /* its rows are computed in one step: n_left is at most step_tokens */
@@ -94,8 +97,9 @@ struct sched_seq {
 /* What a sequence would find if it started now. */
 struct sched_look {
 	bool blocked;
-	uint32_t n_cached, n_cached_pages; /* tokens that need not be computed, and pages that need not be allocated */
-	uint32_t n_unpinned;               /* of these pages: counted as free so far */
+	uint32_t n_cached;       /* tokens that need not be computed */
+	uint32_t n_cached_pages; /* page indices that need not be allocated, as far as rows after n_cached see them */
+	uint32_t n_unpinned;     /* pages among them: counted as free so far */
 };
 
 struct sched_owner {

@@ -49,24 +49,27 @@ struct planning {
 	} better, worse;
 };
 
-static uint32_t pages_for(const struct planning *p, uint64_t n_tokens)
-{
-	return (uint32_t)((n_tokens + p->cfg->page_tokens - 1) / p->cfg->page_tokens);
-}
-
-/* Pages that s needs beyond its own to hold n_tokens more. A beam may have to copy its last page. */
+/* Pages that s needs beyond its own to hold n_tokens more. A beam may have to copy its last pages. */
 static uint32_t pages_more(const struct planning *p, const struct sched_seq *s, uint64_t n_tokens)
 {
 	if (s->width > 1 && !s->prefilling)
-		return s->width;
-	uint32_t want = pages_for(p, s->n_past + n_tokens);
-	return want > s->n_pages ? want - s->n_pages : 0;
+		return s->width * p->cfg->kv.n_groups;
+	return kv_groups_more(&p->cfg->kv, s->n_past, s->n_pages, s->n_past + n_tokens);
 }
 
-/* Everything left to compute, plus the next token. */
+/* Everything left to compute, plus the next token; of one that has not started, without what it would find. */
 static uint32_t pages_to_finish(const struct planning *p, const struct sched_seq *s)
 {
-	return pages_more(p, s, (uint64_t)s->n_left + 1);
+	return kv_groups_rest(&p->cfg->kv, s->n_past, (uint64_t)s->n_left + 1, p->cfg->step_tokens, s->first_page,
+			      s->n_pages);
+}
+
+/* The same with what it would find. */
+static uint32_t pages_to_start(const struct planning *p, const struct sched_seq *s, const struct sched_look *look)
+{
+	uint32_t cached = look->n_cached < s->n_left ? look->n_cached : s->n_left - 1;
+	return kv_groups_rest(&p->cfg->kv, cached, (uint64_t)s->n_left + 1 - cached, p->cfg->step_tokens, 0,
+			      look->n_cached_pages);
 }
 
 static bool worse_rank(const struct sched_seq *a, const struct sched_seq *b)
@@ -154,7 +157,7 @@ static void evict_sharing(struct planning *p, const struct sched_seq *by, uint64
 	uint64_t at_most = p->free;
 	for (uint32_t i = 0; i < p->sc->n_started; i++) {
 		const struct sched_seq *v = p->sc->started[i];
-		at_most += goes_with_others(p, v, by) ? v->n_pages : 0;
+		at_most += goes_with_others(p, v, by) ? kv_groups_held(&p->cfg->kv, v->first_page, v->n_pages) : 0;
 	}
 	if (at_most < want)
 		return;
@@ -461,8 +464,7 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 		return false;
 	s->n_cached = look.n_cached;
 	s->n_found = look.n_cached_pages;
-	uint32_t whole = pages_to_finish(p, s), have = look.n_cached_pages;
-	uint32_t need = (whole > have ? whole - have : 0) + look.n_unpinned;
+	uint32_t need = pages_to_start(p, s, &look) + look.n_unpinned;
 	if (!make_room(p, s, need, p->promised) || !make_slot(p, s))
 		return false;
 	p->free -= look.n_unpinned;
@@ -614,10 +616,9 @@ static void run_prompt(struct planning *p, struct sched_seq *s)
 			p->rows_left = 0;
 		return;
 	}
-	uint32_t found = cached / p->cfg->page_tokens;
+	uint32_t found = cached / p->cfg->kv.page_tokens;
 	uint32_t held = s->started ? s->n_pages : found < s->n_found ? found : s->n_found;
-	uint32_t want = pages_for(p, (uint64_t)n_past + chunk);
-	uint32_t need = want > held ? want - held : 0;
+	uint32_t need = kv_groups_more(&p->cfg->kv, n_past, held, (uint64_t)n_past + chunk);
 	if (!make_room(p, s, need, 0))
 		return;
 	p->free -= need;
@@ -750,14 +751,14 @@ void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct 
 
 uint32_t sched_grant_draft(const struct sched *sc, struct sched_plan *plan, const struct sched_seq *s, uint32_t n)
 {
-	uint64_t page = sc->cfg.page_tokens, next = s->n_past / page + 1;
-	uint64_t pages = next > s->n_pages ? next : s->n_pages;
-	uint64_t most = (pages + plan->pages_left) * page - s->n_past - 1;
+	uint64_t most = kv_groups_room(&sc->cfg.kv, s->n_past, s->n_pages, plan->pages_left);
 	n = n < plan->rows_left ? n : plan->rows_left;
 	n = n < most ? n : (uint32_t)most;
 	plan->rows_left -= n;
-	uint64_t want = (s->n_past + (uint64_t)n) / page + 1;
-	plan->pages_left -= want > pages ? (uint32_t)(want - pages) : 0;
+	/* The plan has granted the page of its next token. */
+	uint32_t next = kv_groups_indices(&sc->cfg.kv, (uint64_t)s->n_past + 1);
+	plan->pages_left -=
+	    kv_groups_more(&sc->cfg.kv, s->n_past, next > s->n_pages ? next : s->n_pages, (uint64_t)s->n_past + n + 1);
 	charge(s->tenant, n, SCHED_PREFILL_WEIGHT);
 	return n;
 }

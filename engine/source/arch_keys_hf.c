@@ -117,7 +117,7 @@ static const struct key_rule of_rope[] = {
     {NULL, NULL, NULL},
 };
 
-/* In quantization_config, in one of its groups and in that group's weights: hf_int4.c refuses what it cannot read. */
+/* In quantization_config, in one of its groups and in that group's weights: hf_quant.c refuses what it cannot read. */
 static const struct key_rule of_quantization[] = {
     {"quant_method bits w_bit group_size q_group_size desc_act sym checkpoint_format dynamic is_marlin_format "
      "zero_point version format config_groups kv_cache_scheme sparsity_config ignore quantization_status "
@@ -125,7 +125,9 @@ static const struct key_rule of_quantization[] = {
      "exllama_config use_exllama disable_exllama use_cuda_fp16 damp_* dataset model_seqlen model_name_or_path "
      "model_file_base_name block_name_to_quantize module_name_preceding_first_block "
      "modules_in_block_to_quantize batch_size cache_block_outputs max_input_length pad_token_id tokenizer "
-     "true_sequential static_groups mse meta quantizer lm_head hyb_act",
+     "true_sequential static_groups mse meta quantizer lm_head hyb_act activation_scheme fmt scale_fmt "
+     "weight_block_size activation_scale_ub quant_algo kv_cache_quant_algo quantized_layers exclude_modules producer "
+     "quantization run_compressed dequantize",
      NULL, NULL},
     {"pack_dtype", "int32", NULL},
     {"rotation", "", NULL},
@@ -135,11 +137,9 @@ static const struct key_rule of_quantization[] = {
 
 static const struct key_rule of_group[] = {
     {"targets weights input_activations output_activations num_bits type symmetric group_size strategy "
-     "actorder observer observer_kwargs scale_dtype zp_dtype",
+     "actorder observer observer_kwargs scale_dtype zp_dtype format block_structure",
      NULL, NULL},
-    {"format", "pack-quantized", NULL},
     {"dynamic", "false", NULL},
-    {"block_structure", "", NULL},
     {NULL, NULL, NULL},
 };
 

@@ -19,6 +19,7 @@
 #include "engine/source/arch_read.h"
 #include "engine/file/hf_names.h"
 #include "engine/file/map_file.h"
+#include "engine/file/name_index.h"
 
 enum {
 	MAX_JSON = 1 << 20,
@@ -98,6 +99,27 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 
 /* ---- config.json ---- */
 
+/* In config.json or, where ModelOpt has left that as it was, in its own file. */
+static int read_quantization(struct hf_folder *f, struct sl_err *err)
+{
+	static const char *const names[] = {"config.json", "hf_quant_config.json"};
+	char file[512];
+	json_t *own = NULL;
+	const json_t *quantized = json_object_get(f->root, "quantization_config");
+	if (quantized == NULL)
+		quantized = json_object_get(f->config, "quantization_config");
+	int rc = 0;
+	if ((quantized == NULL || json_is_null(quantized)) && exists(f, names[1])) {
+		rc = read_json(f, names[1], &own, err);
+		quantized = own;
+	}
+	snprintf(file, sizeof file, "%s/%s", f->path, names[own != NULL]);
+	if (rc == 0 && quantized != NULL && !json_is_null(quantized))
+		rc = hf_quant_read(quantized, file, &f->quant, err);
+	json_decref(own);
+	return rc;
+}
+
 static int read_config(struct hf_folder *f, struct sl_err *err)
 {
 	int rc = read_json(f, "config.json", &f->root, err);
@@ -115,14 +137,7 @@ static int read_config(struct hf_folder *f, struct sl_err *err)
 	if (hf_family(f->model_type) == NULL && inner != NULL && hf_family(inner) != NULL)
 		snprintf(f->model_type, sizeof f->model_type, "%s", inner);
 
-	const json_t *quantized = json_object_get(f->root, "quantization_config");
-	if (quantized == NULL)
-		quantized = json_object_get(f->config, "quantization_config");
-	const char *method = json_string_value(json_object_get(quantized, "quant_method"));
-	bool woven = method != NULL && strcmp(method, "mxfp4") == 0 && strcmp(f->model_type, "gpt_oss") == 0;
-	if (quantized != NULL && !json_is_null(quantized) && !woven) /* hf_woven.h reads that one */
-		return hf_int4_config(quantized, f->path, &f->int4, err);
-	return 0;
+	return read_quantization(f, err);
 }
 
 static void add_end_ids(struct hf_folder *f, const json_t *ids)
@@ -296,6 +311,33 @@ static int read_index(struct hf_folder *f, struct sl_err *err)
 					  : rc;
 }
 
+static struct proto_str their_name(const void *list, size_t i)
+{
+	const char *name = ((const struct st_tensor *const *)list)[i]->name;
+	return (struct proto_str){.at = name, .n = strlen(name)};
+}
+
+/* Duplicates are found by their names here (model_file.c). */
+static int index_theirs(struct hf_folder *f, struct sl_err *err)
+{
+	size_t n = 0, twice;
+	f->theirs = sl_zalloc_n(f->n_theirs, sizeof(struct st_tensor *));
+	for (size_t i = 0; f->theirs != NULL && i < f->n_parts; i++)
+		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
+			f->theirs[n++] = safetensors_at(f->parts[i].file, k);
+	if (f->theirs == NULL || name_index_make(their_name, f->theirs, f->n_theirs, &f->by_name, &twice) != 0)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, f->n_theirs);
+	return 0;
+}
+
+const struct st_tensor *hf_find_theirs(const void *folder, const char *name)
+{
+	const struct hf_folder *f = folder;
+	const struct proto_str want = {.at = name, .n = strlen(name)};
+	size_t i = name_index_find(f->by_name, f->n_theirs, their_name, f->theirs, want);
+	return i < f->n_theirs ? f->theirs[i] : NULL;
+}
+
 static int open_weights(struct hf_folder *f, struct sl_err *err)
 {
 	f->parts = sl_zalloc_n(MAX_PARTS, sizeof *f->parts);
@@ -312,17 +354,16 @@ static int open_weights(struct hf_folder *f, struct sl_err *err)
 			     exists(f, "pytorch_model.bin") || exists(f, "pytorch_model.bin.index.json")
 				 ? " (pytorch_model.bin is not supported)"
 				 : "");
-	size_t n_tensors = 0;
 	for (size_t i = 0; i < f->n_parts && rc == 0; i++) {
 		char *path = join(f->path, f->parts[i].name);
 		rc = path == NULL ? sl_errf(err, SL_ENOMEM, "%s: no memory", f->path)
 				  : safetensors_open(path, &f->parts[i].file, err);
 		sl_free(path);
-		n_tensors += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
-		if (n_tensors > ST_MAX_TENSORS)
+		f->n_theirs += rc == 0 ? safetensors_n(f->parts[i].file) : 0;
+		if (f->n_theirs > ST_MAX_TENSORS)
 			rc = sl_errf(err, SL_EINVAL, "%s: more than %d tensors in all parts", f->path, ST_MAX_TENSORS);
 	}
-	return rc;
+	return rc == 0 ? index_theirs(f, err) : rc;
 }
 
 /* ---- the folder ---- */
@@ -367,6 +408,9 @@ void hf_close(struct hf_folder *f)
 	sl_free(f->matrices);
 	sl_free(f->woven);
 	sl_free(f->made);
+	sl_free(f->theirs);
+	sl_free(f->by_name);
+	hf_quant_free(f->quant);
 	sl_free(f->path);
 	sl_free(f);
 }
@@ -376,6 +420,7 @@ size_t hf_n_parts(const struct hf_folder *f) { return f->n_parts; }
 const char *hf_model_type(const struct hf_folder *f) { return f->model_type; }
 const json_t *hf_config(const struct hf_folder *f) { return f->config; }
 const json_t *hf_root(const struct hf_folder *f) { return f->root; }
+const char *hf_note(const struct hf_folder *f) { return f->quant != NULL ? hf_quant_note(f->quant) : ""; }
 
 uint64_t hf_bytes(const struct hf_folder *f)
 {

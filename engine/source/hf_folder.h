@@ -27,6 +27,8 @@ size_t hf_n_parts(const struct hf_folder *f);
 const char *hf_model_type(const struct hf_folder *f);
 const json_t *hf_config(const struct hf_folder *f);
 const json_t *hf_root(const struct hf_folder *f); /* all of config.json */
+/* What of the folder's quantization is ignored, in one line; "": nothing. */
+const char *hf_note(const struct hf_folder *f);
 
 /* How its rows are pooled, from modules.json and 1_Pooling/config.json of the sentence-transformers library: an enum
  * arch_pooling, ARCH_POOL_NONE without such files. SL_EUNSUPPORTED: an unsupported way. */
@@ -36,8 +38,8 @@ int hf_count_tokens(const struct hf_folder *f);
 
 /* The text model's tensors, under GGUF's names (in storage of f), in the files' order. Vectors of F16 or BF16 become
  * F32; embeddings and output have at most as many rows as the tokenizer has tokens (many models are published with
- * additional, untrained rows). 4-bit matrices have no data yet, only their sources (hf_int4.h). The caller frees the
- * array (sl_free). */
+ * additional, untrained rows). Quantized matrices have no data yet, only their sources (hf_matrix.h). The caller frees
+ * the array (sl_free). */
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err);
 
 /* Tokens that end an answer, from generation_config.json and config.json. */

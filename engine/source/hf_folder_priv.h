@@ -6,8 +6,8 @@
 #define ENGINE_HF_FOLDER_PRIV_H
 
 #include "engine/file/safetensors.h"
+#include "engine/packed/hf_matrix.h"
 #include "engine/source/hf_folder.h"
-#include "engine/source/hf_int4.h"
 #include "engine/source/hf_made.h"
 #include "engine/source/hf_woven.h"
 
@@ -25,17 +25,23 @@ struct hf_folder {
 	char model_type[64];
 	struct hf_part *parts;
 	size_t n_parts;
+	const struct st_tensor **theirs; /* of all parts */
+	uint32_t *by_name;               /* their index */
+	size_t n_theirs;
 	char *template;
 	size_t template_n;
 	int32_t end_ids[MAX_END_IDS];
 	size_t n_end_ids;
-	char *names;      /* of hf_tensors */
-	float *converted; /* likewise */
-	struct hf_int4 int4;
+	char *names;            /* of hf_tensors */
+	float *converted;       /* likewise */
+	struct hf_quant *quant; /* NULL: nothing is quantized */
 	/* From hf_tensors: what the tensors are made of that are made. */
-	struct hf_int4_matrix *matrices;
+	struct hf_matrix *matrices;
 	struct hf_woven *woven;
 	struct hf_made *made;
 };
+
+/* A tensor of the parts by the name that it has there, or NULL; an hf_find (hf_matrix.h). */
+const struct st_tensor *hf_find_theirs(const void *folder, const char *name);
 
 #endif

@@ -1,38 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder's tensors under GGUF's names: as they are, or made on demand of 4-bit components (hf_int4.h) or of woven
- * ones (hf_woven.h).
+ * A folder's tensors under GGUF's names: as they are, or made on demand of quantized components (engine/packed)
+ * or of woven ones (hf_woven.h).
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "engine/file/hf_names.h"
 #include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
+#include "engine/source/convert.h"
 #include "engine/source/hf_folder_priv.h"
 #include "kernels/quantize.h"
 
-enum {
-	MAX_CONVERTED = 32 << 20, /* bytes of vectors that become F32 */
-	MAX_OUR_NAME = 64,
-};
+enum { MAX_CONVERTED = 32 << 20 /* bytes of vectors that become F32 */ };
 
-/* A part's tensor as the engine uses it; *name has ST_MAX_NAME + 1 bytes for its name. */
-static int convert(struct hf_folder *f, const struct st_tensor *s, const char *name, struct model_tensor *t,
-		   struct sl_err *err)
+/* A part's tensor as the engine uses it, but for its name. */
+static int convert(const struct hf_folder *f, const struct st_tensor *s, struct model_tensor *t, struct sl_err *err)
 {
 	if (s->type < 0 || s->n_dims > GGUF_MAX_DIMS)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s: tensor %s has dtype %s in %d dimensions (supported: F32, F16, "
 			       "BF16 in up to %d)",
 			       f->path, s->name, s->dtype, s->n_dims, GGUF_MAX_DIMS);
-	*t = (struct model_tensor){.name = name,
-				   .type = s->type,
-				   .n_dims = s->n_dims,
-				   .dims = {1, 1, 1, 1},
-				   .data = s->data,
-				   .bytes = s->bytes};
+	*t = (struct model_tensor){
+	    .type = s->type, .n_dims = s->n_dims, .dims = {1, 1, 1, 1}, .data = s->data, .bytes = s->bytes};
 	for (int d = 0; d < s->n_dims; d++)
 		t->dims[d] = s->dims[s->n_dims - 1 - d];
 	return 0;
@@ -67,15 +61,20 @@ static int widen_vectors(struct hf_folder *f, struct model_tensor *tensors, size
 	return 0;
 }
 
-static void trim_rows(const struct hf_folder *f, struct model_tensor *tensors, size_t n)
+/* Embeddings and output have a row for each token. */
+static bool is_of_tokens(const char *name)
 {
-	uint64_t rows = (uint64_t)hf_count_tokens(f);
-	for (size_t i = 0; i < n && rows > 0; i++) {
+	return strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0;
+}
+
+/* n_tokens 0: unknown. */
+static void trim_rows(uint64_t n_tokens, struct model_tensor *tensors, size_t n)
+{
+	for (size_t i = 0; i < n && n_tokens > 0; i++) {
 		struct model_tensor *t = &tensors[i];
-		if (t->n_dims == 2 && t->dims[1] > rows &&
-		    (strcmp(t->name, "token_embd.weight") == 0 || strcmp(t->name, "output.weight") == 0)) {
-			t->bytes = t->bytes / t->dims[1] * rows;
-			t->dims[1] = rows;
+		if (t->n_dims == 2 && t->made == NULL && t->dims[1] > n_tokens && is_of_tokens(t->name)) {
+			t->bytes = t->bytes / t->dims[1] * n_tokens;
+			t->dims[1] = n_tokens;
 		}
 	}
 }
@@ -91,17 +90,7 @@ static bool is_tied(const struct hf_folder *f)
 	return tied != NULL && !json_is_null(tied) ? json_is_true(tied) : family != NULL && family->tied;
 }
 
-static const struct st_tensor *find_theirs(const void *folder, const char *name)
-{
-	const struct hf_folder *f = folder;
-	for (size_t i = 0; i < f->n_parts; i++)
-		for (size_t k = 0; k < safetensors_n(f->parts[i].file); k++)
-			if (strcmp(safetensors_at(f->parts[i].file, k)->name, name) == 0)
-				return safetensors_at(f->parts[i].file, k);
-	return NULL;
-}
-
-/* ---- made tensors ---- */
+/* ---- what woven tensors depend on ---- */
 
 static uint64_t count_in(const json_t *config, const char *key, const char *older)
 {
@@ -131,87 +120,119 @@ static struct hf_weave weave_of(const struct hf_folder *f)
 	return w;
 }
 
-/* The tensors as they are listed: their names, and what those that are made are made of. */
+/* ---- the list ---- */
+
+/* What a tensor of a part is in GGUF: none, or up to HF_WOVEN_MOST tensors. A quantized one is two where gate and up of
+ * experts take turns, row by row. */
+struct translation {
+	char names[HF_WOVEN_MOST][ST_MAX_NAME + 32];
+	int n;
+	bool quantized, woven;
+};
+
+/* The list while it is made. */
 struct listing {
 	struct hf_folder *f;
 	struct hf_weave weave;
 	struct model_tensor *tensors;
-	size_t n, n_packed, n_woven, n_made, name_bytes;
-	char *name; /* of the next one */
+	size_t n, n_matrices, n_woven, n_made, name_bytes;
+	uint32_t n_tokens; /* 0: unknown */
+	char *name;        /* of the next one */
 	struct sl_err *err;
 };
 
-enum form { NO_TENSOR, PLAIN, PACKED, WOVEN };
+static const char both[] = ".ffn_gate_up_exps.weight";
 
-/* What becomes of a part's tensor: for PLAIN and PACKED its name in GGUF, for WOVEN the number of tensors. NO_TENSOR:
- * it does not belong to a text model, or it is a component of another tensor. */
-static enum form form_of(const struct listing *l, const struct st_tensor *s, char *name, size_t size, int *n)
+/* SL_EINVAL: it is a component of a matrix that is not there, which would change the weights. */
+static int translate(const struct listing *l, const struct st_tensor *s, struct translation *t)
 {
 	const struct hf_folder *f = l->f;
 	char plain[ST_MAX_NAME + 16];
-	bool belongs = false, also = false;
-	bool packed = f->int4.form != HF_INT4_NONE && hf_int4_names(&f->int4, s->name, plain, sizeof plain, &belongs);
-	*n = packed ? 0 : hf_woven_parts(&l->weave, s->name, &also);
-	if (*n > 0)
-		return WOVEN;
-	*n = 1;
-	if (belongs || also || !hf_gguf_name(packed ? plain : s->name, l->weave.family, name, size))
-		return NO_TENSOR;
-	if (strcmp(name, "output.weight") == 0 && is_tied(f))
-		return NO_TENSOR;
-	return packed ? PACKED : PLAIN;
-}
-
-/* Takes the name of the next tensor into the folder's storage. */
-static const char *keep_name(struct listing *l, const char *name)
-{
-	char *at = l->name;
-	size_t bytes = strlen(name) + 1;
-	memcpy(at, name, bytes);
-	l->name += bytes;
-	return at;
-}
-
-static struct hf_made *made_of(struct listing *l, const struct st_tensor *s,
-			       int (*make)(const void *, const char *, int, void *, struct sl_err *), const void *of)
-{
-	struct hf_made *m = &l->f->made[l->n_made++];
-	*m = (struct hf_made){.make = make, .of = of, .source = s->data, .source_bytes = s->bytes};
-	return m;
-}
-
-/* A 4-bit matrix, converted on demand. */
-static int list_packed(struct listing *l, const struct st_tensor *s, const char *name)
-{
-	struct hf_int4_matrix *m = &l->f->matrices[l->n_packed++];
-	int rc = hf_int4_matrix(&l->f->int4, s, find_theirs, l->f, l->f->path, m, l->err);
-	if (rc != 0)
-		return rc;
-	int type = hf_int4_type(m);
-	l->tensors[l->n++] = (struct model_tensor){.name = keep_name(l, name),
-						   .type = type,
-						   .n_dims = 2,
-						   .dims = {m->n_in, m->n_out, 1, 1},
-						   .made = made_of(l, s, hf_int4_make, m),
-						   .bytes = m->n_out * kn_row_bytes(type, m->n_in)};
+	enum hf_role role = f->quant != NULL ? hf_matrix_role(s, plain, sizeof plain) : HF_WHOLE;
+	*t = (struct translation){.n = 0, .quantized = role == HF_MAIN};
+	if (role == HF_WHOLE && (t->n = hf_woven_parts(&l->weave, s->name)) > 0) {
+		t->woven = true;
+		for (int k = 0; k < t->n; k++)
+			hf_woven_name(&l->weave, s->name, k, t->names[k], sizeof t->names[k]);
+		return 0;
+	}
+	bool ours = hf_gguf_name(t->quantized ? plain : s->name, l->weave.family, t->names[0], sizeof t->names[0]);
+	if (ours && role == HF_COMPONENT && !hf_matrix_has_main(s, hf_find_theirs, f))
+		return sl_errf(l->err, SL_EINVAL, "%s: tensor %s belongs to no quantized matrix", f->path, s->name);
+	if (!ours || role == HF_COMPONENT || role == HF_IGNORED ||
+	    (strcmp(t->names[0], "output.weight") == 0 && is_tied(f)))
+		return 0;
+	t->n = 1;
+	if (t->quantized && text_ends(t->names[0], both)) {
+		size_t stem = strlen(t->names[0]) - sizeof both + 1, room = sizeof t->names[0] - stem;
+		memcpy(t->names[1], t->names[0], stem);
+		snprintf(t->names[0] + stem, room, ".ffn_gate_exps.weight");
+		snprintf(t->names[1] + stem, room, ".ffn_up_exps.weight");
+		t->n = 2;
+	}
 	return 0;
 }
 
-/* A tensor that is a view of s. */
-static int list_woven(struct listing *l, const struct st_tensor *s, int k)
+/* hf_made.make; of is a struct hf_matrix. */
+static int make_matrix(const void *of, const char *path, int n_threads, void *out, struct sl_err *err)
 {
-	char name[MAX_OUR_NAME];
+	struct hf_matrix m = *(const struct hf_matrix *)of;
+	struct hf_rows rows = hf_matrix_rows(&m);
+	struct convert c = {.row = rows.floats,
+			    .raw_row = rows.raw,
+			    .ctx = &m,
+			    .type = m.type,
+			    .width = m.n_in,
+			    .n_threads = n_threads};
+	int rc = hf_matrix_check(&m, path, err);
+	if (rc != 0)
+		return rc;
+	rc = convert_rows(&c, 0, (uint64_t)m.n * m.n_out, out);
+	if (rc == SL_EINVAL)
+		return sl_errf(err, rc, "%s: tensor %.200s has a weight that is no number or too large", path, m.name);
+	return rc == 0 ? 0 : sl_errf(err, rc, "%s: tensor %.200s: %s", path, m.name, sl_code_name(rc));
+}
+
+/* A quantized matrix, converted on demand, or half of one. */
+static int list_matrix(struct listing *l, const struct st_tensor *s, const struct translation *tr, int k,
+		       struct model_tensor *t)
+{
+	struct hf_folder *f = l->f;
+	struct hf_matrix *m = &f->matrices[l->n_matrices++];
+	struct hf_made *made = &f->made[l->n_made++];
+	int rc = hf_matrix_open(f->quant, s, hf_find_theirs, f, f->path, m, l->err);
+	if (rc == 0 && tr->n == 2 && m->n_out % 2 != 0)
+		rc = sl_errf(l->err, SL_EINVAL, "%s: tensor %s has an odd number of rows", f->path, s->name);
+	if (rc != 0)
+		return rc;
+	if (tr->n == 2)
+		hf_matrix_halve(m, k == 1);
+	if (l->n_tokens > 0 && is_of_tokens(tr->names[k]))
+		hf_matrix_trim(m, l->n_tokens);
+	*made = (struct hf_made){
+	    .make = make_matrix, .of = m, .source = s->data, .source_bytes = s->bytes, .bits = hf_matrix_bits(m)};
+	*t = (struct model_tensor){.type = m->type,
+				   .n_dims = s->n_dims == 4 ? 3 : 2,
+				   .dims = {m->n_in, m->n_out, m->n, 1},
+				   .made = made,
+				   .bytes = (uint64_t)m->n * m->n_out * kn_row_bytes(m->type, m->n_in)};
+	return 0;
+}
+
+/* Part k of a woven tensor. */
+static int list_woven(struct listing *l, const struct st_tensor *s, int k, struct model_tensor *t)
+{
 	struct hf_woven *w = &l->f->woven[l->n_woven++];
-	int rc = hf_woven_part(&l->weave, s, k, find_theirs, l->f, l->f->path, name, sizeof name, w, l->err);
+	struct hf_made *made = &l->f->made[l->n_made++];
+	int rc = hf_woven_part(&l->weave, s, k, l->f->path, w, l->err);
 	if (rc != 0)
 		return rc;
 	uint64_t rows = w->n * w->n_out;
-	struct model_tensor *t = &l->tensors[l->n++];
-	*t = (struct model_tensor){.name = keep_name(l, name),
-				   .type = w->type,
+	*made = (struct hf_made){.make = hf_woven_make, .of = w, .source = s->data, .source_bytes = s->bytes};
+	*t = (struct model_tensor){.type = w->type,
 				   .n_dims = w->flat ? s->n_dims : 3,
 				   .dims = {w->n_in, w->flat ? rows : w->n_out, w->flat ? 1 : w->n, 1},
-				   .made = made_of(l, s, hf_woven_make, w),
+				   .made = made,
 				   .bytes = rows * kn_row_bytes(w->type, (size_t)w->n_in)};
 	if (t->n_dims == 1) {
 		t->dims[0] *= rows;
@@ -220,71 +241,62 @@ static int list_woven(struct listing *l, const struct st_tensor *s, int k)
 	return 0;
 }
 
-static int list_tensor(struct listing *l, const struct st_tensor *s)
+/* The tensors as they are listed: first counted, then filled in. */
+static int count_tensors(struct listing *l)
 {
-	char name[ST_MAX_NAME + 16];
-	int n, rc = 0;
-	switch (form_of(l, s, name, sizeof name, &n)) {
-	case NO_TENSOR: return 0;
-	case PACKED: return list_packed(l, s, name);
-	case PLAIN: return convert(l->f, s, keep_name(l, name), &l->tensors[l->n++], l->err);
-	case WOVEN: break;
+	struct translation tr;
+	int rc = 0;
+	for (size_t i = 0; i < l->f->n_theirs && rc == 0; i++) {
+		rc = translate(l, l->f->theirs[i], &tr);
+		for (int k = 0; rc == 0 && k < tr.n; k++) {
+			l->name_bytes += strlen(tr.names[k]) + 1;
+			l->n_matrices += tr.quantized;
+			l->n_woven += tr.woven;
+			l->n++;
+		}
 	}
-	for (int k = 0; k < n && rc == 0; k++)
-		rc = list_woven(l, s, k);
 	return rc;
 }
 
-/* How much memory the list needs. */
-static void count_tensor(struct listing *l, const struct st_tensor *s)
+static int list_tensor(struct listing *l, const struct st_tensor *s)
 {
-	char name[ST_MAX_NAME + 16];
-	int n;
-	enum form form = form_of(l, s, name, sizeof name, &n);
-	if (form == NO_TENSOR)
-		return;
-	l->n += (size_t)n;
-	l->n_packed += form == PACKED;
-	l->n_woven += form == WOVEN ? (size_t)n : 0;
-	l->name_bytes += form == WOVEN ? (size_t)n * MAX_OUR_NAME : strlen(name) + 1;
-}
-
-static int for_each(struct listing *l, bool count)
-{
-	int rc = 0;
-	for (size_t i = 0; i < l->f->n_parts; i++)
-		for (size_t k = 0; k < safetensors_n(l->f->parts[i].file) && rc == 0; k++) {
-			const struct st_tensor *s = safetensors_at(l->f->parts[i].file, k);
-			if (count)
-				count_tensor(l, s);
-			else
-				rc = list_tensor(l, s);
-		}
+	struct translation tr;
+	int rc = translate(l, s, &tr);
+	for (int k = 0; k < tr.n && rc == 0; k++) {
+		size_t bytes = strlen(tr.names[k]) + 1;
+		struct model_tensor *t = &l->tensors[l->n++];
+		rc = tr.quantized ? list_matrix(l, s, &tr, k, t)
+		     : tr.woven   ? list_woven(l, s, k, t)
+				  : convert(l->f, s, t, l->err);
+		t->name = memcpy(l->name, tr.names[k], bytes);
+		l->name += bytes;
+	}
 	return rc;
 }
 
 int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct sl_err *err)
 {
-	struct listing l = {.f = f, .weave = weave_of(f), .err = err};
-	(void)for_each(&l, true);
+	struct listing l = {.f = f, .weave = weave_of(f), .n_tokens = (uint32_t)hf_count_tokens(f), .err = err};
+	int rc = count_tensors(&l);
+	if (rc != 0)
+		return rc;
 	l.tensors = sl_zalloc_n(l.n, sizeof *l.tensors);
-	f->matrices = sl_zalloc_n(l.n_packed, sizeof *f->matrices);
+	f->matrices = sl_zalloc_n(l.n_matrices, sizeof *f->matrices);
 	f->woven = sl_zalloc_n(l.n_woven, sizeof *f->woven);
-	f->made = sl_zalloc_n(l.n_packed + l.n_woven, sizeof *f->made);
+	f->made = sl_zalloc_n(l.n_matrices + l.n_woven, sizeof *f->made);
 	f->names = l.name = sl_alloc(l.name_bytes);
-	if (l.tensors == NULL || f->names == NULL || f->matrices == NULL || f->woven == NULL || f->made == NULL) {
-		sl_free(l.tensors);
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, l.n);
-	}
-	l.n = l.n_packed = l.n_woven = 0;
-	int rc = for_each(&l, false);
+	if (l.tensors == NULL || f->names == NULL || f->matrices == NULL || f->woven == NULL || f->made == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", f->path, l.n);
+	l.n = l.n_matrices = l.n_woven = 0;
+	for (size_t i = 0; i < f->n_theirs && rc == 0; i++)
+		rc = list_tensor(&l, f->theirs[i]);
 	if (rc == 0)
 		rc = widen_vectors(f, l.tensors, l.n, err);
 	if (rc != 0) {
 		sl_free(l.tensors);
 		return rc;
 	}
-	trim_rows(f, l.tensors, l.n);
+	trim_rows(l.n_tokens, l.tensors, l.n);
 	*out = l.tensors;
 	*n = l.n;
 	return 0;

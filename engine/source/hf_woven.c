@@ -7,7 +7,6 @@
 #include "engine/source/convert.h"
 #include "kernels/kernels.h"
 
-enum { BLOCK = 32, BLOCK_BYTES = 16, MXFP4_BYTES = 17 };
 enum { MOST_SIDE = 1 << 24 };
 
 struct weave {
@@ -15,7 +14,6 @@ struct weave {
 	int n_parts;
 	const char *parts[HF_WOVEN_MOST]; /* after "blk.N." */
 	int (*view)(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out);
-	const char *scales; /* the suffix in place of "_blocks"; NULL: none */
 };
 
 /* ---- views: 0, or -1 for a tensor of another shape ---- */
@@ -112,40 +110,9 @@ static int view_bias(const struct hf_weave *how, const struct st_tensor *s, int 
 	return 0;
 }
 
-/* Blocks [n][out][in / 32][16] of all rows, or of every second one. */
-static int view_blocks(const struct st_tensor *s, uint64_t every, uint64_t k, struct hf_woven *out)
-{
-	if (s->n_dims != 4 || strcmp(s->dtype, "U8") != 0 || s->dims[3] != BLOCK_BYTES || s->dims[1] % every != 0)
-		return -1;
-	if (s->dims[0] > MOST_SIDE || s->dims[1] > MOST_SIDE || s->dims[2] > MOST_SIDE / BLOCK)
-		return -1;
-	*out = (struct hf_woven){.from = (const uint8_t *)s->data + k * s->dims[2] * BLOCK_BYTES,
-				 .type = KN_MXFP4,
-				 .n = s->dims[0],
-				 .n_out = s->dims[1] / every,
-				 .n_in = s->dims[2] * BLOCK,
-				 .step = s->dims[1] * s->dims[2],
-				 .row = every * s->dims[2],
-				 .column = 1};
-	return 0;
-}
-
-static int view_block_turns(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
-{
-	(void)how;
-	return view_blocks(s, 2, (uint64_t)k, out);
-}
-
-static int view_all_blocks(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
-{
-	(void)how;
-	(void)k;
-	return view_blocks(s, 1, 0, out);
-}
-
 /* ---- names ---- */
 
-#define QKV(suffix) 3, {"attn_q." suffix, "attn_k." suffix, "attn_v." suffix}, view_heads, NULL
+#define QKV(suffix) 3, {"attn_q." suffix, "attn_k." suffix, "attn_v." suffix}, view_heads
 #define GATE_UP \
 	2, { "ffn_gate_exps.weight", "ffn_up_exps.weight" }
 #define DOWN \
@@ -155,13 +122,11 @@ static const struct weave weaves[] = {
     {"gptneox", "attention.query_key_value.weight", QKV("weight")},
     {"gptneox", "attention.query_key_value.bias", QKV("bias")},
     {"falcon", "self_attention.query_key_value.weight", QKV("weight")},
-    {"gpt-oss", "mlp.experts.gate_up_proj", GATE_UP, view_turns, NULL},
-    {"gpt-oss", "mlp.experts.down_proj", DOWN, view_transposed, NULL},
-    {"gpt-oss", "mlp.experts.gate_up_proj_bias", 2, {"ffn_gate_exps.bias", "ffn_up_exps.bias"}, view_bias, NULL},
-    {"gpt-oss", "mlp.experts.gate_up_proj_blocks", GATE_UP, view_block_turns, "_scales"},
-    {"gpt-oss", "mlp.experts.down_proj_blocks", DOWN, view_all_blocks, "_scales"},
-    {"llama4", "feed_forward.experts.gate_up_proj", GATE_UP, view_halves, NULL},
-    {"llama4", "feed_forward.experts.down_proj", DOWN, view_transposed, NULL},
+    {"gpt-oss", "mlp.experts.gate_up_proj", GATE_UP, view_turns},
+    {"gpt-oss", "mlp.experts.down_proj", DOWN, view_transposed},
+    {"gpt-oss", "mlp.experts.gate_up_proj_bias", 2, {"ffn_gate_exps.bias", "ffn_up_exps.bias"}, view_bias},
+    {"llama4", "feed_forward.experts.gate_up_proj", GATE_UP, view_halves},
+    {"llama4", "feed_forward.experts.down_proj", DOWN, view_transposed},
 };
 
 /* What follows the layer's number, and that number's digits; NULL: there is none. */
@@ -178,12 +143,6 @@ static const char *in_layer(const char *name, int *layer, int *digits)
 	return NULL;
 }
 
-static bool ends(const char *s, const char *with)
-{
-	size_t n = strlen(s), m = strlen(with);
-	return n > m && strcmp(s + n - m, with) == 0;
-}
-
 static const struct weave *weave_of(const struct hf_weave *how, const char *rest)
 {
 	for (size_t i = 0; rest != NULL && i < sizeof weaves / sizeof *weaves; i++)
@@ -192,71 +151,38 @@ static const struct weave *weave_of(const struct hf_weave *how, const char *rest
 	return NULL;
 }
 
-int hf_woven_parts(const struct hf_weave *how, const char *name, bool *belongs)
+int hf_woven_parts(const struct hf_weave *how, const char *name)
 {
 	int layer, digits;
 	const struct weave *w = weave_of(how, in_layer(name, &layer, &digits));
-	*belongs = strcmp(how->family, "gpt-oss") == 0 && ends(name, "_proj_scales");
 	return w != NULL ? w->n_parts : 0;
 }
 
-static int wrong(const char *path, const char *name, const char *what, struct sl_err *err)
-{
-	return sl_errf(err, SL_EINVAL, "%s: tensor %.200s %s", path, name, what);
-}
-
-/* The scales beside the blocks of s. */
-static int take_scales(const struct weave *w, const struct st_tensor *s, int k, struct hf_woven *out,
-		       const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx,
-		       const char *path, struct sl_err *err)
-{
-	char name[ST_MAX_NAME + 16];
-	snprintf(name, sizeof name, "%.*s%s", (int)(strlen(s->name) - strlen("_blocks")), s->name, w->scales);
-	const struct st_tensor *t = find(ctx, name);
-	if (t == NULL || t->n_dims != 3 || strcmp(t->dtype, "U8") != 0 || t->dims[0] != s->dims[0] ||
-	    t->dims[1] != s->dims[1] || t->dims[2] != s->dims[2])
-		return wrong(path, s->name, "has no scales of its shape", err);
-	out->scales = (const uint8_t *)t->data + (uint64_t)k * s->dims[2];
-	return 0;
-}
-
-int hf_woven_part(const struct hf_weave *how, const struct st_tensor *s, int k,
-		  const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx, const char *path,
-		  char *name, size_t name_bytes, struct hf_woven *out, struct sl_err *err)
+void hf_woven_name(const struct hf_weave *how, const char *name, int k, char *out, size_t out_bytes)
 {
 	int layer = 0, digits = 0;
+	const struct weave *w = weave_of(how, in_layer(name, &layer, &digits));
+	snprintf(out, out_bytes, "blk.%.*s.%s", digits, name + layer, w != NULL ? w->parts[k] : "");
+}
+
+int hf_woven_part(const struct hf_weave *how, const struct st_tensor *s, int k, const char *path, struct hf_woven *out,
+		  struct sl_err *err)
+{
+	int layer, digits;
 	const struct weave *w = weave_of(how, in_layer(s->name, &layer, &digits));
 	if (w == NULL || w->view(how, s, k, out) != 0)
-		return wrong(path, s->name, "has a shape or dtype that does not fit its model", err);
-	snprintf(name, name_bytes, "blk.%.*s.%s", digits, s->name + layer, w->parts[k]);
-	if (w->scales != NULL)
-		return take_scales(w, s, k, out, find, ctx, path, err);
+		return sl_errf(err, SL_EINVAL, "%s: tensor %.200s has a shape or dtype that does not fit its model",
+			       path, s->name);
 	out->type = s->type;
 	return 0;
 }
 
 /* ---- numbers ---- */
 
-/* The nibbles of a block in GGUF's order: element i < 16 is low in byte i, the others are high. */
-static void put_block(const uint8_t *from, uint8_t scale, uint8_t *out)
-{
-	out[0] = scale;
-	for (int i = 0; i < BLOCK_BYTES; i++) {
-		uint8_t low = (uint8_t)(from[i / 2] >> (i % 2 * 4) & 15);
-		uint8_t high = (uint8_t)(from[(i + BLOCK_BYTES) / 2] >> (i % 2 * 4) & 15);
-		out[1 + i] = (uint8_t)(low | high << 4);
-	}
-}
-
 static void make_row(void *ctx, uint64_t row, uint8_t *out)
 {
 	const struct hf_woven *w = ctx;
 	uint64_t at = row / w->n_out * w->step + row % w->n_out * w->row;
-	if (w->scales != NULL) {
-		for (uint64_t i = 0; i < w->n_in / BLOCK; i++)
-			put_block(w->from + (at + i) * BLOCK_BYTES, w->scales[at + i], out + i * MXFP4_BYTES);
-		return;
-	}
 	size_t bytes = kn_type_block_bytes(w->type);
 	if (w->column == 1) {
 		memcpy(out, w->from + at * bytes, w->n_in * bytes);

@@ -9,13 +9,11 @@
  *  gpt-oss   mlp.experts.gate_up_proj [n][in][ff · (g, u)]   ffn_gate_exps, ffn_up_exps [n][ff][in]
  *            mlp.experts.gate_up_proj_bias [n][ff · (g, u)]  ffn_gate_exps.bias, ffn_up_exps.bias
  *            mlp.experts.down_proj [n][ff][out]              ffn_down_exps [n][out][ff]
- *            …_blocks [n][out][in/32][16], …_scales: MXFP4,  the same, as KN_MXFP4
- *            element 2i of 32 low in byte i, 2i + 1 high
  *  llama4    feed_forward.experts.gate_up_proj               ffn_gate_exps, ffn_up_exps, ffn_down_exps
  *            [n][in][ff g, ff u], …down_proj [n][ff][out]
  *
- * Each is a view of its source by three strides. Sources: the modules of those names in the transformers library, and
- * the OCP Microscaling Formats specification, 2023.
+ * Each is a view of its source by three strides. gpt-oss's quantized experts are not among them: engine/packed reads
+ * these. Source: the modules of those names in the transformers library.
  */
 #ifndef ENGINE_HF_WOVEN_H
 #define ENGINE_HF_WOVEN_H
@@ -34,22 +32,20 @@ struct hf_weave {
 };
 
 struct hf_woven {
-	const uint8_t *from;   /* the first element, or block */
-	const uint8_t *scales; /* MXFP4: the first scale */
+	const uint8_t *from; /* the first element */
 	int type;
 	uint64_t n, n_out, n_in;    /* n matrices [n_out][n_in], one below the other */
-	uint64_t step, row, column; /* elements or blocks in the source between two of each */
+	uint64_t step, row, column; /* elements in the source between two of each */
 	bool flat;                  /* a vector, or one matrix: n is not a dimension */
 };
 
-/* Of how many tensors the folder's tensor of that name is woven; 0: of none, it is one itself. *belongs: it is another
- * component of one. */
-int hf_woven_parts(const struct hf_weave *how, const char *name, bool *belongs);
-/* Part k of s: its name in GGUF, whose layer is that of s, and its view. find returns a tensor by name, or NULL.
- * SL_EINVAL: s has another shape or type. */
-int hf_woven_part(const struct hf_weave *how, const struct st_tensor *s, int k,
-		  const struct st_tensor *(*find)(const void *ctx, const char *name), const void *ctx, const char *path,
-		  char *name, size_t name_bytes, struct hf_woven *out, struct sl_err *err);
+/* Of how many tensors the folder's tensor of that name is woven; 0: of none, it is one itself. */
+int hf_woven_parts(const struct hf_weave *how, const char *name);
+/* Part k of it: its name in GGUF, whose layer is that of `name`. */
+void hf_woven_name(const struct hf_weave *how, const char *name, int k, char *out, size_t out_bytes);
+/* Part k of s. path: the folder's, for messages. SL_EINVAL: s has another shape or type. */
+int hf_woven_part(const struct hf_weave *how, const struct st_tensor *s, int k, const char *path, struct hf_woven *out,
+		  struct sl_err *err);
 /* hf_made.make; of is a struct hf_woven. */
 int hf_woven_make(const void *of, const char *path, int n_threads, void *out, struct sl_err *err);
 

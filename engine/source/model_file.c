@@ -220,6 +220,7 @@ void model_file_close(struct model_file *f)
 const char *model_file_path(const struct model_file *f) { return f->path; }
 const char *model_file_name(const struct model_file *f) { return f->name; }
 const char *model_file_form(const struct model_file *f) { return f->form; }
+const char *model_file_note(const struct model_file *f) { return f->folder != NULL ? hf_note(f->folder) : ""; }
 
 /* Where keys are; NULL: in a folder. */
 static const struct gguf *keys_of(const struct model_file *f)
@@ -281,22 +282,26 @@ static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threa
 	    .row = float_row, .ctx = t, .type = type, .width = (size_t)t->dims[0], .n_threads = n_threads};
 	size_t row_bytes = kn_row_bytes(type, c.width);
 	uint64_t rows = t->dims[1] * t->dims[2], piece = (4u << 20) / c.width + 1;
-	int brought = model_file_bring(f, t, err);
-	if (brought != 0)
-		return brought;
-	void *before = f->owned[i]; /* made ones are converted from here */
-	f->owned[i] = sl_alloc((size_t)rows * row_bytes);
-	if (f->owned[i] == NULL) {
-		f->owned[i] = before;
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
-	}
-	int rc = 0;
+	int rc = model_file_bring(f, t, err);
+	if (rc != 0)
+		return rc;
+	void *made = sl_alloc((size_t)rows * row_bytes);
+	if (made == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s", f->path, t->name);
 	for (uint64_t at = 0; at < rows && rc == 0; at += piece) {
 		uint64_t n = rows - at < piece ? rows - at : piece;
-		rc = convert_rows(&c, at, n, (uint8_t *)f->owned[i] + at * row_bytes);
+		rc = convert_rows(&c, at, n, (uint8_t *)made + at * row_bytes);
+		if (rc != 0)
+			sl_errf(err, rc, "%s: tensor %s can't be converted to %s", f->path, t->name,
+				kn_type_name(type));
 		convert_advance(p, n * row_bytes);
 	}
-	sl_free(before);
+	if (rc != 0) {
+		sl_free(made);
+		return rc;
+	}
+	sl_free(f->owned[i]); /* what a folder's quantized matrix was */
+	f->owned[i] = made;
 	t->made = NULL;
 	t->type = type;
 	t->data = f->owned[i];
@@ -316,7 +321,8 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	for (size_t i = 0; p != NULL && i < f->n_tensors; i++)
 		if (quantizes(&f->tensors[i], type))
-			p->total += f->tensors[i].dims[1] * kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
+			p->total += f->tensors[i].dims[1] * f->tensors[i].dims[2] *
+				    kn_row_bytes(type, (size_t)f->tensors[i].dims[0]);
 	int rc = 0;
 	for (size_t i = 0; i < f->n_tensors && rc == 0; i++)
 		if (quantizes(&f->tensors[i], type))

@@ -43,6 +43,8 @@ uint64_t model_file_bytes(const struct model_file *f);   /* of all parts */
 const char *model_file_name(const struct model_file *f); /* "" if it has none */
 /* A short description: "GGUF v3", "GGUF v3 in 4 parts", "safetensors in 2 parts", "made at random". */
 const char *model_file_form(const struct model_file *f);
+/* What of the file's quantization is ignored, in one line; "": nothing. */
+const char *model_file_note(const struct model_file *f);
 
 /* The family's description; SL_EUNSUPPORTED names a family that this version cannot run. */
 int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err);

@@ -8,25 +8,31 @@
  */
 #include "engine/source/quantize_model.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/json/json_scan.h"
 #include "base/out_file.h"
 #include "base/text.h"
 #include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 #include "engine/source/arch_write.h"
+#include "engine/source/hf_made.h"
 #include "kernels/quantize.h"
 
-enum { COPY_PIECE = 8 << 20 };
+enum { COPY_PIECE = 8 << 20, N_TYPES = 64, SAMPLED_ROWS = 32 };
 
 struct job {
 	struct model_file *file;
-	const struct weight_plan *plan;
+	const struct quantize_how *how;
+	size_t kept[N_TYPES];           /* matrices that keep their four bits, by type */
+	double error, size;             /* sums of squares over sampled rows of these */
 	const struct hf_folder *folder; /* NULL: from GGUF */
 	struct model_arch arch;         /* of a folder */
-	int n_layers, n_threads;
+	int n_layers;
 	bool tied;
 	struct gguf_writer *w;
 	struct convert_progress *progress;
@@ -40,22 +46,70 @@ struct source {
 	float add;
 };
 
-static void source_row(void *ctx, uint64_t row, float *out)
+static const uint8_t *row_at(const struct source *s, uint64_t row)
 {
-	const struct source *s = ctx;
 	uint64_t from = row, d = (uint64_t)s->pair_heads;
 	if (d > 0)
 		from = row / d * d + row % 2 * (d / 2) + row % d / 2;
-	kn_dequantize(s->t->type, (const uint8_t *)s->t->data + from * s->row_bytes, (size_t)s->t->dims[0], out);
+	return (const uint8_t *)s->t->data + from * s->row_bytes;
+}
+
+static void source_row(void *ctx, uint64_t row, float *out)
+{
+	const struct source *s = ctx;
+	kn_dequantize(s->t->type, row_at(s, row), (size_t)s->t->dims[0], out);
 	if (s->add != 0)
 		for (uint64_t i = 0; i < s->t->dims[0]; i++)
 			out[i] += s->add;
 }
 
+static void same_row(void *ctx, uint64_t row, uint8_t *out)
+{
+	const struct source *s = ctx;
+	memcpy(out, row_at(s, row), s->row_bytes);
+}
+
+/* INT4, which no file has, is Q4_0 with one scale for four blocks (kernels/blocks.h). */
+static void int4_row(void *ctx, uint64_t row, uint8_t *out)
+{
+	const struct source *s = ctx;
+	const uint8_t *at = row_at(s, row);
+	for (uint64_t k = 0; k < s->t->dims[0]; k += 128, at += 66)
+		for (int i = 0; i < 4; i++, out += 18) {
+			memcpy(out, at, 2);
+			memcpy(out + 2, at + 2 + 16 * i, 16);
+		}
+}
+
+/* ---- types ---- */
+
+static bool is_matrix(const struct model_tensor *t)
+{
+	return (t->n_dims == 2 || t->n_dims == 3) && text_ends(t->name, ".weight");
+}
+
+static size_t tenths_of_bits(int type) { return kn_type_block_bytes(type) * 80 / (size_t)kn_type_block(type); }
+
+/* Four bits already, in a type that is not much larger. */
+static bool keeps(const struct job *j, const struct model_tensor *t)
+{
+	if (j->how->requantize || !is_matrix(t))
+		return false;
+	return t->made != NULL && t->made->bits > 0 ? t->made->bits <= 4 && tenths_of_bits(t->type) < 70
+						    : tenths_of_bits(t->type) < 50;
+}
+
+static int plan_type(const struct job *j, const struct model_tensor *t)
+{
+	return weight_plan_type(&j->how->plan, t->name, t->dims[0], j->n_layers, j->tied);
+}
+
 static int type_of(const struct job *j, const struct model_tensor *t)
 {
-	if ((t->n_dims == 2 || t->n_dims == 3) && text_ends(t->name, ".weight"))
-		return weight_plan_type(j->plan, t->name, t->dims[0], j->n_layers, j->tied);
+	if (keeps(j, t))
+		return t->type == KN_INT4 ? KN_Q4_0 : t->type;
+	if (is_matrix(t))
+		return plan_type(j, t);
 	return t->n_dims == 1 && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
 }
 
@@ -98,6 +152,36 @@ static int declare_tensors(struct job *j)
 	return 0;
 }
 
+/* What a row would lose in the plan's type. */
+static void sample_row(struct job *j, const struct source *s, uint64_t row, int type, float *x, float *y, void *blocks)
+{
+	size_t n = (size_t)s->t->dims[0];
+	source_row((void *)(uintptr_t)s, row, x);
+	if (kn_quantize_row(type, x, n, blocks) != 0)
+		return;
+	kn_dequantize(type, blocks, n, y);
+	for (size_t i = 0; i < n; i++) {
+		j->error += ((double)y[i] - (double)x[i]) * ((double)y[i] - (double)x[i]);
+		j->size += (double)x[i] * (double)x[i];
+	}
+}
+
+static int sample_loss(struct job *j, const struct source *s)
+{
+	uint64_t rows = rows_of(s->t), step = rows / SAMPLED_ROWS + 1;
+	int type = plan_type(j, s->t);
+	size_t n = (size_t)s->t->dims[0];
+	float *x = sl_alloc(n * sizeof *x), *y = sl_alloc(n * sizeof *y);
+	uint8_t *blocks = sl_alloc(kn_row_bytes(type, n));
+	int rc = x != NULL && y != NULL && blocks != NULL ? 0 : SL_ENOMEM;
+	for (uint64_t row = 0; row < rows && rc == 0; row += step)
+		sample_row(j, s, row, type, x, y, blocks);
+	sl_free(x);
+	sl_free(y);
+	sl_free(blocks);
+	return rc == 0 ? 0 : sl_errf(j->err, rc, "no memory for tensor %s", s->t->name);
+}
+
 static int write_tensor(struct job *j, const struct model_tensor *t)
 {
 	struct source s = source_of(j, t);
@@ -105,10 +189,18 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 			    .ctx = &s,
 			    .type = type_of(j, t),
 			    .width = (size_t)t->dims[0],
-			    .n_threads = j->n_threads};
+			    .n_threads = j->how->n_threads};
 	int rc = model_file_bring(j->file, t, j->err);
+	if (rc == 0 && keeps(j, t)) {
+		j->kept[c.type]++;
+		rc = sample_loss(j, &s);
+	}
 	if (rc != 0)
 		return rc;
+	if (s.add == 0 && c.type == t->type)
+		c.raw_row = same_row;
+	else if (t->type == KN_INT4 && c.type == KN_Q4_0 && keeps(j, t))
+		c.raw_row = int4_row;
 	if (c.type != t->type || s.pair_heads > 0 || s.add != 0)
 		return convert_write(&c, t->name, rows_of(t), j->w, j->progress, j->err);
 	for (uint64_t at = 0; at < t->bytes && gguf_writer_status(j->w) == 0; at += COPY_PIECE) {
@@ -205,7 +297,19 @@ static int check_is_no_source(const struct model_file *f, const char *out, struc
 	return rc;
 }
 
-int quantize_model(const char *in, const char *out, bool replace, const struct weight_plan *plan, int n_threads,
+static void report_kept(const struct job *j, struct quantize_kept *out)
+{
+	size_t at = 0;
+	*out = (struct quantize_kept){.loss = j->size > 0 ? sqrt(j->error / j->size) : 0};
+	for (int type = 0; type < N_TYPES; type++) {
+		out->n += j->kept[type];
+		if (j->kept[type] > 0 && at < sizeof out->types)
+			at += (size_t)snprintf(out->types + at, sizeof out->types - at, "%s%s ×%zu", at > 0 ? ", " : "",
+					       kn_type_name(type), j->kept[type]);
+	}
+}
+
+int quantize_model(const char *in, const char *out, const struct quantize_how *how, struct quantize_kept *kept,
 		   struct convert_progress *p, struct sl_err *err)
 {
 	struct convert_progress mine = {0};
@@ -218,16 +322,15 @@ int quantize_model(const char *in, const char *out, bool replace, const struct w
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: weights without a file cannot be converted", in);
 	}
 	struct job j = {.file = f,
-			.plan = plan,
+			.how = how,
 			.folder = model_file_folder(f),
 			.n_layers = count_layers(f),
-			.n_threads = n_threads,
 			.tied = model_file_find(f, "output.weight") == NULL,
 			.progress = p != NULL ? p : &mine,
 			.err = err};
 	rc = check_is_no_source(f, out, err);
 	if (rc == 0)
-		rc = gguf_writer_create(out, replace, &j.w, err);
+		rc = gguf_writer_create(out, how->replace, &j.w, err);
 	if (rc == 0) {
 		rc = write_all(&j);
 		if (rc == 0 || gguf_writer_status(j.w) != 0)
@@ -235,6 +338,8 @@ int quantize_model(const char *in, const char *out, bool replace, const struct w
 		else
 			gguf_writer_abort(j.w);
 	}
+	if (kept != NULL)
+		report_kept(&j, kept);
 	model_file_close(f);
 	return rc;
 }

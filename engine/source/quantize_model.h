@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts a model on disk, in any format, to one GGUF file with other weight types. Vectors (norms, biases) become or
- * stay F32; matrices get the plan's type, even if they are already quantized.
+ * stay F32; matrices get the plan's type. But those that have four bits or fewer already keep what they are, since a
+ * second rounding would add its error to the first and save little: GGUF's types below five bits, a folder's GPTQ, AWQ
+ * and pack-quantized matrices and MXFP4 with their integers, NVFP4 as Q6_K (engine/packed). What such a matrix would
+ * lose is measured.
  */
 #ifndef ENGINE_QUANTIZE_MODEL_H
 #define ENGINE_QUANTIZE_MODEL_H
@@ -10,8 +13,23 @@
 #include "engine/source/hf_folder.h"
 #include "engine/source/weight_plan.h"
 
-/* SL_EINVAL: out is one of in's files, or it exists and replace is false. n_threads 0: all. */
-int quantize_model(const char *in, const char *out, bool replace, const struct weight_plan *plan, int n_threads,
+struct quantize_how {
+	struct weight_plan plan;
+	bool replace;    /* an existing file */
+	bool requantize; /* also what has four bits already */
+	int n_threads;   /* 0: all */
+};
+
+/* Matrices that kept their four bits. */
+struct quantize_kept {
+	size_t n;
+	char types[96]; /* "MXFP4 ×84, Q4_0 ×2" */
+	double loss;    /* of the plan's types: root mean square of their error over that of the weights, of a sample of
+			 * rows */
+};
+
+/* SL_EINVAL: out is one of in's files, or it exists and is not to be replaced. kept, p: may be NULL. */
+int quantize_model(const char *in, const char *out, const struct quantize_how *how, struct quantize_kept *kept,
 		   struct convert_progress *p, struct sl_err *err);
 
 /* Writes a folder's tokenizer as GGUF keys, for n_vocab rows of weights (engine/source/hf_tokenizer.c).

@@ -45,15 +45,14 @@ void batch_release(struct eng_seq *s)
 	spec_release(s);
 	int32_t *row = page_row(s);
 	prefix_end(s->model->prefix, &s->path, s->tokens, own_past(s), row);
-	for (uint32_t i = 0; i < s->sched.n_pages; i++)
-		kv_page_unref(s->model->pool, row[i]);
+	batch_drop_pages(s->model, row, s->sched.first_page, s->sched.n_pages);
 	s->model->slots[s->slot] = NULL;
 	s->slot = -1;
 	s->arriving = false;
 	/* The prefix tree keeps most of it until the pages are needed. */
 	s->sched.n_cached = own_past(s);
 	s->sched.n_left = eng_seq_n_tokens(s);
-	s->sched.n_pages = s->sched.n_past = 0;
+	s->sched.n_pages = s->sched.first_page = s->sched.n_past = 0;
 	in_flight_leave(s);
 	s->sched.prefilling = true;
 	s->sched.started = false;
@@ -70,14 +69,49 @@ int batch_take_slot(const struct step *st, struct eng_seq *s)
 	return i;
 }
 
+int batch_take_index(const struct eng_model *m, int32_t *row, uint32_t index, uint32_t n_groups)
+{
+	for (uint32_t g = n_groups; g < m->kv_groups.n_groups; g++)
+		*batch_page(m, row, g, index) = -1;
+	for (uint32_t g = 0; g < n_groups; g++) {
+		int rc = prefix_page_alloc(m->prefix, batch_page(m, row, g, index));
+		if (rc == 0)
+			continue;
+		while (g-- > 0)
+			kv_page_unref(m->pool, *batch_page(m, row, g, index));
+		return rc;
+	}
+	return 0;
+}
+
+/* Pages of groups from `group` up to `end`, of these indices. */
+static void drop_of(const struct eng_model *m, int32_t *row, uint32_t group, uint32_t end, uint32_t first, uint32_t to)
+{
+	for (; group < end; group++)
+		for (uint32_t i = first; i < to; i++) {
+			kv_page_unref(m->pool, *batch_page(m, row, group, i));
+			*batch_page(m, row, group, i) = -1;
+		}
+}
+
+void batch_drop_pages(const struct eng_model *m, int32_t *row, uint32_t first, uint32_t end)
+{
+	drop_of(m, row, 0, m->kv_groups.n_full, 0, end);
+	drop_of(m, row, m->kv_groups.n_full, m->kv_groups.n_groups, first, end);
+}
+
+void batch_pass_row(const struct eng_model *m, int32_t *row, uint32_t from, uint32_t first)
+{
+	drop_of(m, row, m->kv_groups.n_full, m->kv_groups.n_groups, from, first);
+}
+
 /* Pages for the positions below n_tokens. */
 static int take_pages(struct eng_seq *s, uint32_t n_tokens)
 {
-	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
-	uint32_t want = (n_tokens + page_tokens - 1) / page_tokens;
+	uint32_t want = kv_groups_indices(&s->model->kv_groups, n_tokens);
 	BUG_IF(want > s->model->max_pages, "a sequence beyond its context");
 	while (s->sched.n_pages < want) {
-		int rc = prefix_page_alloc(s->model->prefix, &page_row(s)[s->sched.n_pages]);
+		int rc = batch_take_index(s->model, page_row(s), s->sched.n_pages, s->model->kv_groups.n_groups);
 		if (rc != 0)
 			return rc;
 		s->sched.n_pages++;
@@ -85,13 +119,40 @@ static int take_pages(struct eng_seq *s, uint32_t n_tokens)
 	return 0;
 }
 
-void batch_trim_pages(struct eng_seq *s)
+void batch_cut_pages(struct eng_seq *s, uint32_t end)
 {
-	uint32_t page_tokens = (uint32_t)kv_page_tokens(s->model->pool);
-	uint32_t keep = s->sched.n_past / page_tokens + 1;
-	const int32_t *row = page_row(s);
-	while (s->sched.n_pages > keep)
-		kv_page_unref(s->model->pool, row[--s->sched.n_pages]);
+	const struct eng_model *m = s->model;
+	uint32_t first = s->sched.first_page > end ? s->sched.first_page : end;
+	drop_of(m, page_row(s), 0, m->kv_groups.n_full, end, s->sched.n_pages);
+	drop_of(m, page_row(s), m->kv_groups.n_full, m->kv_groups.n_groups, first, s->sched.n_pages);
+	s->sched.n_pages = s->sched.n_pages < end ? s->sched.n_pages : end;
+}
+
+void batch_trim_pages(struct eng_seq *s) { batch_cut_pages(s, s->sched.n_past / s->model->kv_groups.page_tokens + 1); }
+
+/* Gives back the pages that no row of s to come sees in windowed layers. What may be taken back, rows in flight and
+ * unverified tokens, counts as still to come. */
+static void pass_window(struct eng_seq *s)
+{
+	const struct eng_model *m = s->model;
+	uint32_t first = kv_groups_first(&m->kv_groups, own_past(s));
+	if (first <= s->sched.first_page)
+		return;
+	prefix_pass(m->prefix, &s->path, s->tokens, first);
+	if (is_searching(s) && s->state == SEQ_DECODE)
+		beam_rows_pass(s, first);
+	else
+		batch_pass_row(m, page_row(s), s->sched.first_page, first);
+	s->sched.first_page = first;
+}
+
+static void pass_windows(struct eng_model *m)
+{
+	for (int i = 0; m->kv_groups.window > 0 && i < m->e->cfg.max_sequences; i++) {
+		struct eng_seq *s = m->slots[i];
+		if (s != NULL && s->slot == i)
+			pass_window(s);
+	}
 }
 
 void batch_wake(struct eng_model *m, uint64_t now_ns)
@@ -140,9 +201,11 @@ static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 {
 	const struct eng_seq *s = seq_of(view);
 	(void)ctx;
-	if (is_searching(s))
+	if (is_searching(s) && s->state == SEQ_DECODE)
 		return beam_rows_pages_back(s);
-	return view->n_pages - s->path.n_pages + prefix_n_exclusive(&s->path);
+	const struct kv_groups *g = &s->model->kv_groups;
+	return kv_groups_held(g, view->first_page, view->n_pages) -
+	       kv_groups_held(g, s->path.n_passed, s->path.n_pages) + prefix_n_exclusive(s->model->prefix, &s->path);
 }
 
 static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
@@ -161,11 +224,17 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 	atomic_fetch_add(&e->preemptions, 1);
 }
 
-uint32_t batch_row_pages(const struct eng_seq *s, int slot)
+int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i)
 {
-	return is_searching(s) && s->state == SEQ_DECODE ? beam_rows_row_pages(s, slot)
-	       : slot == s->slot                         ? s->sched.n_pages
-							 : 0;
+	const struct eng_model *m = s->model;
+	uint32_t first = s->sched.first_page, group, index;
+	uint32_t end = is_searching(s) && s->state == SEQ_DECODE ? beam_rows_row_pages(s, slot)
+		       : slot == s->slot                         ? s->sched.n_pages
+								 : 0;
+	if (i >= kv_groups_held(&m->kv_groups, first, end))
+		return -1;
+	kv_groups_at(&m->kv_groups, first, end, i, &group, &index);
+	return *batch_page(m, batch_row(m, slot), group, index);
 }
 
 /* ---- the batch ---- */
@@ -183,6 +252,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	if (!st->e->cfg.no_prefix_cache && !s->unshared)
 		s->sched.n_past =
 		    prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s), &s->sched.n_pages);
+	s->sched.first_page = s->path.n_passed;
 	seq_swap_in(s);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
@@ -453,13 +523,13 @@ static bool may_take_more(const struct eng_seq *s, uint64_t now)
 	return s->credit > 0 && !s->sampling.want_logprob && eng_seq_due(s) <= now;
 }
 
-/* s has drawn a token: the tokens that its constraint then forces are taken at once. The next step computes them
- * all. */
+/* s has drawn a token: the tokens that its constraint then forces are taken at once, as far as the step has work left.
+ * The next step computes them all. */
 static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	int32_t id;
 	uint32_t n = 0;
-	while (may_take_more(s, now) && (id = constrain_forced(&s->constraint, &s->constraint.now)) >= 0) {
+	while (may_take_more(s, now) && (id = mask_forced(st, &s->constraint)) >= 0) {
 		st->choice = (struct sampler_choice){.id = id, .logprob = NAN};
 		if (!take_one(st, s, now))
 			return;
@@ -617,6 +687,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 		return BATCH_IDLE;
 	if (ahead && !in_flight_foresee(m, now))
 		return BATCH_IDLE;
+	pass_windows(m);
 	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
 	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
 	if (plan.next_due_ns < *next_due_ns)
@@ -626,9 +697,9 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 		batch_preempt(seq_of(plan.evict[i]), now);
 	batch_wake(m, now);
 	grant_forced(m, &plan);
+	mask_turns(st, m, &plan);
 	if (!ahead)
 		spec_prepare(st, m, &plan, now);
-	mask_turns(st, &plan);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);

@@ -27,7 +27,13 @@ static inline bool is_searching(const struct eng_seq *s) { return s->choices != 
 
 static inline int32_t *batch_row(const struct eng_model *m, int slot)
 {
-	return m->page_tables + (size_t)slot * m->max_pages;
+	return m->page_tables + (size_t)slot * m->kv_groups.n_groups * m->max_pages;
+}
+
+/* A page of a row. */
+static inline int32_t *batch_page(const struct eng_model *m, int32_t *row, uint32_t group, uint32_t index)
+{
+	return &row[(size_t)group * m->max_pages + index];
 }
 
 /* Adds a row. */
@@ -73,21 +79,34 @@ struct proto_str batch_token_text(const struct eng_model *m, int32_t id);
 /* Reports a token of choice `choice` of the request of s. */
 void batch_report_token(struct step *st, const struct eng_seq *s, uint8_t choice, const struct sampler_choice *token,
 			struct proto_str text);
+/* Allocates the pages of the row's next index in the first n_groups groups. 0; SL_ELIMIT: none of them. */
+int batch_take_index(const struct eng_model *m, int32_t *row, uint32_t index, uint32_t n_groups);
+/* The row gives up its pages: all with indices below `end`, in windowed groups from `first` on. */
+void batch_drop_pages(const struct eng_model *m, int32_t *row, uint32_t first, uint32_t end);
+/* And those of windowed groups with indices `from` … first - 1. */
+void batch_pass_row(const struct eng_model *m, int32_t *row, uint32_t from, uint32_t first);
+/* s keeps only its pages with indices below `end`. */
+void batch_cut_pages(struct eng_seq *s, uint32_t end);
 /* Frees full pages after the next token. */
 void batch_trim_pages(struct eng_seq *s);
 /* s releases its slot and pages and waits. */
 void batch_preempt(struct eng_seq *s, uint64_t now);
-/* The number of pages of s in the page table of this slot, which belongs to s. */
-uint32_t batch_row_pages(const struct eng_seq *s, int slot);
+/* The i-th page of s in the row of this slot, which belongs to s; -1: it has fewer. */
+int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i);
 /* s computes one token next. */
 void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 
 /* ---- mask_turn.c ---- */
 
-/* Before the rows of a step are added. */
-void mask_turns(struct step *st, const struct sched_plan *plan);
+/* Before the rows of a step of m are added. */
+void mask_turns(struct step *st, const struct eng_model *m, const struct sched_plan *plan);
+/* constrain_ready for `most` work, or for less, even none, where the step has less left. */
+bool mask_make(struct step *st, struct seq_constraint *c, struct constrain_at *at, uint32_t most);
 /* Whether the next n rows of s can be followed by their draws. False: s must sit the step out. */
 bool mask_ready(struct step *st, struct eng_seq *s, uint32_t n);
+/* constrain_cut, and constrain_forced after the sequence's own tokens, with what the step has left. */
+uint32_t mask_cut(struct step *st, struct seq_constraint *c, const int32_t *draft, uint32_t n);
+int32_t mask_forced(struct step *st, struct seq_constraint *c);
 
 /* ---- device_draw.c ---- */
 
@@ -102,9 +121,12 @@ void device_draw_plan(struct step *st, const struct batch *b, const struct eng_m
 void beam_rows_start(const struct step *st, struct eng_seq *s);
 /* Frees the other slots and discards the search, which starts over. Leaves the prompt's pages in the row of s->slot. */
 void beam_rows_release(struct eng_seq *s);
+/* During the search: pages that would be free again without s. */
 uint32_t beam_rows_pages_back(const struct eng_seq *s);
-/* During the search: the number of pages of this slot's hypothesis. */
+/* During the search: the number of page indices of this slot's hypothesis. */
 uint32_t beam_rows_row_pages(const struct eng_seq *s, int slot);
+/* During the search: no hypothesis needs its pages of windowed groups before index `first`. */
+void beam_rows_pass(struct eng_seq *s, uint32_t first);
 /* Makes the masks of all hypotheses, each for this much work. False: one is unfinished. */
 bool beam_rows_ready(struct step *st, struct eng_seq *s, uint32_t work);
 /* Adds the last token of every hypothesis. */

@@ -32,9 +32,7 @@ void beam_rows_start(const struct step *st, struct eng_seq *s)
 static void drop_row(const struct eng_seq *s, uint32_t i)
 {
 	struct choices *c = s->choices;
-	const int32_t *row = batch_row(s->model, c->rows[i]);
-	for (uint32_t k = 0; k < c->n_pages[i]; k++)
-		kv_page_unref(s->model->pool, row[k]);
+	batch_drop_pages(s->model, batch_row(s->model, c->rows[i]), s->sched.first_page, c->n_pages[i]);
 	c->n_pages[i] = 0;
 }
 
@@ -43,12 +41,10 @@ void beam_rows_release(struct eng_seq *s)
 	struct choices *c = s->choices;
 	if (s->state == SEQ_DECODE) {
 		/* All rows share the prompt's full pages; frees the rest of row 0. */
-		const int32_t *row = batch_row(s->model, s->slot);
 		uint32_t own = s->path.n_pages < c->n_pages[0] ? s->path.n_pages : c->n_pages[0];
-		for (uint32_t k = own; k < c->n_pages[0]; k++)
-			kv_page_unref(s->model->pool, row[k]);
-		s->sched.n_pages = own;
-		s->sched.n_past = own * (uint32_t)kv_page_tokens(s->model->pool);
+		s->sched.n_pages = c->n_pages[0];
+		s->sched.n_past = own * s->model->kv_groups.page_tokens;
+		batch_cut_pages(s, own);
 	}
 	for (uint32_t i = 1; i < c->beam.width; i++) {
 		drop_row(s, i);
@@ -61,14 +57,16 @@ void beam_rows_release(struct eng_seq *s)
 uint32_t beam_rows_pages_back(const struct eng_seq *s)
 {
 	const struct choices *c = s->choices;
-	uint32_t n = prefix_n_exclusive(&s->path);
-	if (s->state != SEQ_DECODE)
-		return s->sched.n_pages - s->path.n_pages + n;
-	for (uint32_t i = 0; i < c->beam.n_live; i++) {
-		const int32_t *row = batch_row(s->model, c->rows[i]);
-		for (uint32_t k = s->path.n_pages; k < c->n_pages[i]; k++)
-			n += kv_page_refs(s->model->pool, row[k]) == 1;
-	}
+	const struct eng_model *m = s->model;
+	uint32_t n = prefix_n_exclusive(m->prefix, &s->path);
+	for (uint32_t i = 0; i < c->beam.n_live; i++)
+		for (uint32_t g = 0; g < m->kv_groups.n_groups; g++) {
+			uint32_t k = g < m->kv_groups.n_full || s->path.n_pages > s->sched.first_page
+					 ? s->path.n_pages
+					 : s->sched.first_page;
+			for (; k < c->n_pages[i]; k++)
+				n += kv_page_refs(m->pool, *batch_page(m, batch_row(m, c->rows[i]), g, k)) == 1;
+		}
 	return n;
 }
 
@@ -82,28 +80,39 @@ uint32_t beam_rows_row_pages(const struct eng_seq *s, int slot)
 	return 0;
 }
 
-/* A page of its own for the next token of hypothesis i. */
+/* Pages of its own for the next token of hypothesis i. */
 static int make_room(struct eng_seq *s, uint32_t i)
 {
 	struct choices *c = s->choices;
 	struct eng_model *m = s->model;
 	int32_t *row = batch_row(m, c->rows[i]);
-	uint32_t page = n_past(s) / (uint32_t)kv_page_tokens(m->pool);
-	if (page == c->n_pages[i]) {
-		int rc = prefix_page_alloc(m->prefix, &row[page]);
+	uint32_t index = n_past(s) / m->kv_groups.page_tokens;
+	if (index == c->n_pages[i]) {
+		int rc = batch_take_index(m, row, index, m->kv_groups.n_groups);
 		c->n_pages[i] += rc == 0;
 		return rc;
 	}
-	if (kv_page_refs(m->pool, row[page]) > 1 && !prefix_room(m->prefix))
-		return SL_ELIMIT;
-	return kv_page_make_own(m->pool, &row[page]);
+	int rc = 0;
+	for (uint32_t g = 0; g < m->kv_groups.n_groups && rc == 0; g++) {
+		int32_t *page = batch_page(m, row, g, index);
+		bool room = kv_page_refs(m->pool, *page) == 1 || prefix_room(m->prefix);
+		rc = room ? kv_page_make_own(m->pool, page) : SL_ELIMIT;
+	}
+	return rc;
+}
+
+void beam_rows_pass(struct eng_seq *s, uint32_t first)
+{
+	const struct choices *c = s->choices;
+	for (uint32_t i = 0; i < c->beam.n_live; i++)
+		batch_pass_row(s->model, batch_row(s->model, c->rows[i]), s->sched.first_page, first);
 }
 
 bool beam_rows_ready(struct step *st, struct eng_seq *s, uint32_t work)
 {
 	struct beam *b = &s->choices->beam;
 	for (uint32_t i = 0; i < b->n_live; i++)
-		if (!constrain_ready(&s->constraint, &b->live[i].at, st->mask, work))
+		if (!mask_make(st, &s->constraint, &b->live[i].at, work))
 			return false;
 	return true;
 }
@@ -131,18 +140,20 @@ static void inherit(struct eng_seq *s, uint32_t n_before, const uint8_t *parents
 {
 	struct choices *c = s->choices;
 	struct eng_model *m = s->model;
+	size_t width = (size_t)m->kv_groups.n_groups * m->max_pages;
 	uint32_t n_pages[BEAM_MAX];
 	for (uint32_t i = 0; i < c->beam.n_live; i++) {
-		const int32_t *from = batch_row(m, c->rows[parents[i]]);
+		int slot = c->rows[parents[i]];
+		int32_t page;
 		n_pages[i] = c->n_pages[parents[i]];
-		memcpy(c->next_rows + (size_t)i * m->max_pages, from, n_pages[i] * sizeof *from);
-		for (uint32_t k = 0; k < n_pages[i]; k++)
-			kv_page_ref(m->pool, from[k]);
+		memcpy(c->next_rows + (size_t)i * width, batch_row(m, slot), width * sizeof(int32_t));
+		for (uint32_t k = 0; (page = batch_row_page(s, slot, k)) >= 0; k++)
+			kv_page_ref(m->pool, page);
 	}
 	for (uint32_t i = 0; i < n_before; i++)
 		drop_row(s, i);
 	for (uint32_t i = 0; i < c->beam.n_live; i++) {
-		memcpy(batch_row(m, c->rows[i]), c->next_rows + (size_t)i * m->max_pages, n_pages[i] * sizeof(int32_t));
+		memcpy(batch_row(m, c->rows[i]), c->next_rows + (size_t)i * width, width * sizeof(int32_t));
 		c->n_pages[i] = n_pages[i];
 	}
 }

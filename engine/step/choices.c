@@ -173,7 +173,8 @@ int choices_make(struct step *st, struct eng_seq *lead)
 	sched_update(lead->model->sched, &lead->sched, clock_now_ns());
 	if (lead->beam_width > 0) {
 		beam_init(&c->beam, lead->beam_width, lead->max_tokens, lead->length_penalty);
-		c->next_rows = sl_zalloc_n((size_t)lead->beam_width * lead->model->max_pages, sizeof *c->next_rows);
+		size_t row = (size_t)lead->model->kv_groups.n_groups * lead->model->max_pages;
+		c->next_rows = sl_zalloc_n(lead->beam_width * row, sizeof *c->next_rows);
 		if (c->next_rows == NULL)
 			return SL_ENOMEM;
 	}

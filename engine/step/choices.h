@@ -49,7 +49,7 @@ struct choices {
 	struct beam beam;
 	int rows[BEAM_MAX]; /* slots */
 	uint32_t n_pages[BEAM_MAX];
-	int32_t *next_rows; /* [width][max_pages] */
+	int32_t *next_rows; /* [width] rows of page tables */
 };
 
 /* Makes the choices that the request of s wants. s has its tokens and is scheduled. 0 or SL_ENOMEM. */

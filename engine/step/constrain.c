@@ -234,18 +234,18 @@ int constrain_draw(const struct seq_constraint *c, struct constrain_at *at, uint
 	return 0;
 }
 
-static int take_body(const struct seq_constraint *c, struct constrain_at *at, int32_t id)
+static int take_body(const struct seq_constraint *c, struct constrain_at *at, int32_t id, uint64_t work)
 {
 	int32_t closing = closing_token(c, at);
 	if (closing >= 0 && closing != id)
 		return SL_EINVAL;
-	int rc = grammar_accept(&at->grammar, id);
+	int rc = grammar_accept_within(&at->grammar, id, work);
 	at->n_closing = (uint8_t)(at->n_closing + (rc == 0 && closing >= 0));
 	at->n_thought += at->n_thought < UINT32_MAX;
 	return rc;
 }
 
-int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int32_t id)
+static int take_within(const struct seq_constraint *c, struct constrain_at *at, int32_t id, uint64_t work)
 {
 	if (!constrain_is_on(c))
 		return 0;
@@ -261,7 +261,12 @@ int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int3
 		return 0;
 	}
 	at->phase = CONSTRAIN_BODY;
-	return at->grammar.g != NULL ? take_body(c, at, id) : 0;
+	return at->grammar.g != NULL ? take_body(c, at, id, work) : 0;
+}
+
+int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int32_t id)
+{
+	return take_within(c, at, id, UINT64_MAX);
 }
 
 bool constrain_complete(struct constrain_at *at)
@@ -274,12 +279,12 @@ bool constrain_is_partial(struct constrain_at *at)
 	return at->grammar.g != NULL && (at->phase == CONSTRAIN_THINKING || !grammar_may_end(&at->grammar));
 }
 
-int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at)
+int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at, uint64_t work)
 {
 	int32_t id;
 	if ((id = closing_token(c, at)) >= 0 || at->phase != CONSTRAIN_BODY)
 		return id;
-	return at->grammar.g != NULL && grammar_forced(&at->grammar, &id, 1) == 1 ? id : -1;
+	return at->grammar.g != NULL && grammar_forced_within(&at->grammar, &id, 1, work) == 1 ? id : -1;
 }
 
 /* ---- drafts ---- */
@@ -290,13 +295,13 @@ void constrain_ahead(struct seq_constraint *c)
 	constrain_copy(&c->ahead, &c->now);
 }
 
-uint32_t constrain_cut(struct seq_constraint *c, const int32_t *draft, uint32_t n)
+uint32_t constrain_cut(struct seq_constraint *c, const int32_t *draft, uint32_t n, uint64_t work)
 {
 	if (!constrain_is_on(c))
 		return n;
 	constrain_ahead(c);
 	for (uint32_t i = 0; i < n; i++)
-		if (constrain_take(c, &c->ahead, draft[i]) != 0)
+		if (take_within(c, &c->ahead, draft[i], work) != 0)
 			return i;
 	return n;
 }

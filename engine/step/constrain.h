@@ -87,7 +87,7 @@ static inline bool constrain_is_on(const struct seq_constraint *c)
 void constrain_copy(struct constrain_at *to, const struct constrain_at *from); /* to: uninitialised */
 void constrain_at_dispose(struct constrain_at *at);
 /* Makes the mask of the draw at `at` (now or ahead), for about this much work. False: it is unfinished, and the next
- * call continues it. True: a draw at `at` is quick; it may fail. mask is overwritten. */
+ * call continues it (0: unless it needs none). True: a draw at `at` is quick; it may fail. mask is overwritten. */
 bool constrain_ready(struct seq_constraint *c, struct constrain_at *at, uint32_t *mask, uint32_t work);
 /* Restricts p, the parameters of a draw at `at`, to permitted tokens. mask has one bit per token of the vocabulary; if
  * it is needed, it is written and p borrows it. 0, SL_ELIMIT or SL_ENOMEM. */
@@ -98,12 +98,12 @@ int constrain_take(const struct seq_constraint *c, struct constrain_at *at, int3
 bool constrain_complete(struct constrain_at *at);
 /* Would an answer that ends here be incomplete? */
 bool constrain_is_partial(struct constrain_at *at);
-/* The next token if it is forced; otherwise -1. */
-int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at);
+/* The next token if it is forced; otherwise -1, also where finding it takes more work. */
+int32_t constrain_forced(const struct seq_constraint *c, struct constrain_at *at, uint64_t work);
 
 /* Starts a draft after the sequence's own tokens. */
 void constrain_ahead(struct seq_constraint *c);
-/* How many of the n draft tokens are permitted, from the first on. */
-uint32_t constrain_cut(struct seq_constraint *c, const int32_t *draft, uint32_t n);
+/* How many of the n draft tokens are permitted, from the first on, as far as each takes no more work. */
+uint32_t constrain_cut(struct seq_constraint *c, const int32_t *draft, uint32_t n, uint64_t work);
 
 #endif

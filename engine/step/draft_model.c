@@ -201,7 +201,7 @@ static int forward(struct drafting *d)
 static int32_t drafted(struct step *st, struct eng_seq *s, uint32_t k, float *logits)
 {
 	struct seq_constraint *c = &s->constraint;
-	bool ready = constrain_ready(c, k == 0 ? &c->now : &c->ahead, st->mask, GRAMMAR_SLICE / 8);
+	bool ready = mask_make(st, c, k == 0 ? &c->now : &c->ahead, GRAMMAR_SLICE / 8);
 	return ready ? batch_peek(st, s, k, logits) : -1;
 }
 

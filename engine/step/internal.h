@@ -70,6 +70,9 @@ struct eng_model {
 	uint64_t here_ns, used_ns, asked_ns, retry_ns; /* the step thread's */
 	unsigned n_failed;
 
+	struct kv_groups kv_groups; /* of its layers */
+	struct kn_place *places;    /* [n_layers] */
+
 	/* The step thread's. */
 	uint64_t kv_pages;                 /* that the loader planned for it; then its pool's initial size */
 	int memory_index;                  /* of its pool in the engine's shared memory */
@@ -79,13 +82,13 @@ struct eng_model {
 	struct prefix_tree *prefix;
 	struct sched *sched;
 	uint32_t n_ctx;     /* limit for one sequence, given its pool */
-	uint32_t max_pages; /* of one sequence */
+	uint32_t max_pages; /* page indices of one sequence */
 	int step_tokens;    /* rows of prompts in one step; of an encoder at least n_ctx: it computes a text at once */
-	int32_t *page_tables;      /* [max_sequences][max_pages] */
+	int32_t *page_tables;      /* [max_sequences][groups][max_pages] */
 	struct eng_model *drafter; /* the model whose drafts it verifies; NULL: none */
 	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */
-	int32_t *draft_tables;     /* [max_sequences][the drafter's max_pages], of its draft_pool */
-	struct eng_seq **slots;    /* [max_sequences] */
+	int32_t *draft_tables;  /* [max_sequences][the drafter's max_pages], of its draft_pool, which has one group */
+	struct eng_seq **slots; /* [max_sequences] */
 	struct step_in_flight *in_flight[KN_STEPS_AHEAD]; /* oldest first (engine/step/in_flight.h) */
 	int n_in_flight;
 	bool settle;        /* the next step is planned only when none is in flight */
@@ -206,6 +209,8 @@ enum { ENGINE_DRAFT_PART = 4 }; /* a draft pool has this fraction (1/4) of its m
 
 /* ---- kv_rebalance.c ---- */
 size_t model_page_bytes(const struct eng_model *m);
+/* The pages of a sequence of n_tokens, at their most. */
+uint64_t model_context_pages(const struct eng_model *m, uint64_t n_tokens);
 /* As many pages as max_sequences full contexts take. */
 uint64_t model_useful_pages(const struct eng_model *m);
 

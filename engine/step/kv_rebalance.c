@@ -10,13 +10,17 @@
 size_t model_page_bytes(const struct eng_model *m)
 {
 	const struct model_arch *a = &m->info.arch;
-	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, a->n_layers, a->n_kv_heads, a->head_dim);
+	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, (int)m->kv_groups.n_layers, a->n_kv_heads, a->head_dim);
+}
+
+uint64_t model_context_pages(const struct eng_model *m, uint64_t n_tokens)
+{
+	return m->inspected ? kv_groups_peak(&m->kv_groups, n_tokens, (uint32_t)m->step_tokens) : 0;
 }
 
 uint64_t model_useful_pages(const struct eng_model *m)
 {
-	uint64_t page_tokens = (uint64_t)m->e->cfg.page_tokens;
-	return (uint64_t)m->e->cfg.max_sequences * (((uint64_t)m->info.arch.n_ctx + page_tokens - 1) / page_tokens);
+	return (uint64_t)m->e->cfg.max_sequences * model_context_pages(m, (uint64_t)m->info.arch.n_ctx);
 }
 
 void kv_rebalance_create_memory(struct engine *e)
@@ -141,18 +145,16 @@ static bool may_preempt(const struct eng_seq *s, const struct sched_seq *by, boo
 
 struct held {
 	uint32_t i;
-	const struct prefix_node *pinned;
+	struct prefix_pinned pinned;
 };
 
 /* The slab of the next page that only the slot's sequence keeps: of its row, or pinned for it in the tree. -1: none. */
 static int next_held(const struct eng_model *m, int slot, struct held *at)
 {
 	const struct eng_seq *s = m->slots[slot];
-	int32_t page = -1;
-	if (s != NULL && at->i < batch_row_pages(s, slot))
-		page = batch_row(m, slot)[at->i++];
-	else if (s != NULL && slot == s->slot)
-		page = prefix_pinned_page(&s->path, &at->pinned);
+	int32_t page = s != NULL ? batch_row_page(s, slot, at->i++) : -1;
+	if (page < 0 && s != NULL && slot == s->slot)
+		page = prefix_pinned_page(m->prefix, &s->path, &at->pinned);
 	return page >= 0 ? kv_pool_slab_of(m->pool, page) : -1;
 }
 
@@ -250,6 +252,12 @@ static bool is_better(const struct candidate *a, const struct candidate *b)
 	return a->used < b->used;
 }
 
+/* Pages beyond those of one whole context. */
+static int64_t spare_pages(const struct eng_model *m)
+{
+	return kv_pool_n_pages(m->pool) - (int64_t)model_context_pages(m, m->n_ctx);
+}
+
 /* A slab whose pages no sequence uses. spare: its model has a whole context without it, or none owns it. */
 static struct candidate look_at(const struct engine *e, int slab)
 {
@@ -262,7 +270,7 @@ static struct candidate look_at(const struct engine *e, int slab)
 	const struct kv_slab *s = c.from != NULL ? kv_pool_slab(c.from->pool, slab) : NULL;
 	if (s != NULL && !is_idle(s))
 		return c;
-	c.spare = s == NULL || kv_pool_n_pages(c.from->pool) - s->n_pages >= (int)c.from->max_pages;
+	c.spare = s == NULL || spare_pages(c.from) >= s->n_pages;
 	c.used = s != NULL && s->n_idle > 0 ? s->used + 1 : 0;
 	if (c.written || c.spare)
 		c.slab = slab;

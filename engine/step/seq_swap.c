@@ -1,57 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/step/seq_swap.h"
 
-static uint32_t page_tokens_of(const struct eng_seq *s) { return (uint32_t)kv_page_tokens(s->model->pool); }
-
-/* Whether swapping n pages from page `first` on, with n_tokens in them, beats computing these tokens again. */
-static bool pays(const struct eng_model *m, uint32_t first, uint32_t n, uint32_t n_tokens)
+/* Whether swapping these pages, with n_tokens in them, beats computing the tokens again. */
+static bool pays(const struct eng_model *m, const struct kv_swapped *w, uint32_t n_tokens)
 {
-	uint32_t before = first * (uint32_t)kv_page_tokens(m->pool);
+	uint32_t before = w->first * m->kv_groups.page_tokens, n = kv_swap_count(m->swap, w);
 	return m->e->cfg.swap_fixed || 2 * kv_swap_ns(m->swap, n) < cost_added_ns(&m->cost, 0, before, n_tokens);
 }
 
 void seq_swap_out(struct eng_seq *s, uint32_t n_past)
 {
 	struct eng_model *m = s->model;
-	uint32_t page = page_tokens_of(s), most = eng_seq_n_tokens(s) - 1; /* the last token's row must be computed */
+	const struct kv_groups *g = &m->kv_groups;
+	uint32_t most = eng_seq_n_tokens(s) - 1; /* the last token's row must be computed */
 	n_past = n_past < most ? n_past : most;
 	if (m->swap == NULL || s->embed || is_searching(s) || s->draft_prefix.open || n_past == 0)
 		return;
-	uint32_t shared = s->path.n_pages - prefix_n_exclusive(&s->path), all = (n_past + page - 1) / page;
-	if (all <= shared || !pays(m, shared, all - shared, n_past - shared * page))
+	struct kv_swapped w = {.first = prefix_n_shared(&s->path),
+			       .first_windowed = kv_groups_first(g, n_past),
+			       .end = kv_groups_indices(g, n_past),
+			       .n_past = n_past};
+	if (w.end <= w.first || !pays(m, &w, n_past - w.first * g->page_tokens))
 		return;
-	int rc = kv_swap_out(m->swap, batch_row(m, s->slot) + shared, all - shared, shared, n_past, &s->swapped);
+	s->swapped = w;
+	int rc = kv_swap_out(m->swap, batch_row(m, s->slot), m->max_pages, &s->swapped);
 	if (rc == SL_ELIMIT)
 		atomic_fetch_add(&m->e->swap_full, 1);
 	if (rc == 0)
-		atomic_fetch_add(&m->e->swapped_out, all - shared);
+		atomic_fetch_add(&m->e->swapped_out, s->swapped.n_pages);
 }
 
 uint32_t seq_swap_would_have(const struct eng_seq *s, uint32_t n_found)
 {
 	const struct kv_swapped *w = &s->swapped;
-	return w->n_past > n_found && n_found / page_tokens_of(s) >= w->first ? w->n_past : n_found;
+	return w->n_past > n_found && n_found / s->model->kv_groups.page_tokens >= w->first ? w->n_past : n_found;
+}
+
+/* Allocates and fills the pages of one swapped index. False: no memory, or a fault that the next step reports. */
+static bool bring(struct eng_seq *s, uint32_t index)
+{
+	struct eng_model *m = s->model;
+	const struct kv_groups *g = &m->kv_groups;
+	const struct kv_swapped *w = &s->swapped;
+	int32_t *row = batch_row(m, s->slot);
+	uint32_t n_groups = index >= w->first_windowed ? g->n_groups : g->n_full;
+	/* The first page may already hold some tokens, in a copy owned by s. */
+	if (index == s->sched.n_pages) {
+		if (batch_take_index(m, row, index, n_groups) != 0)
+			return false;
+		s->sched.n_pages++;
+	}
+	return kv_swap_in(m->swap, w, index, row, m->max_pages) == 0;
+}
+
+/* The pages of s are there up to w->n_past: those of windows that its next row no longer sees are not. found: page
+ * indices that it had before. */
+static void pass_found(struct eng_seq *s, uint32_t found)
+{
+	const struct eng_model *m = s->model;
+	uint32_t first = s->swapped.first_windowed, held = first < found ? first : found;
+	if (first <= s->sched.first_page)
+		return;
+	prefix_pass(m->prefix, &s->path, s->tokens, first);
+	if (held > s->sched.first_page)
+		batch_pass_row(m, batch_row(m, s->slot), s->sched.first_page, held);
+	s->sched.first_page = first;
+}
+
+/* Not all of them are there, so windows have a gap: only what s had before counts. */
+static void undo(struct eng_seq *s, uint32_t found)
+{
+	uint32_t first = s->sched.first_page;
+	if (s->swapped.first_windowed > first)
+		s->sched.first_page = s->swapped.first_windowed;
+	batch_cut_pages(s, found);
+	s->sched.first_page = first;
+}
+
+static uint32_t count_between(const struct eng_model *m, const struct kv_swapped *w, uint32_t first, uint32_t end)
+{
+	struct kv_swapped some = *w;
+	some.first = first;
+	some.end = end;
+	return kv_swap_count(m->swap, &some);
 }
 
 void seq_swap_in(struct eng_seq *s)
 {
 	struct eng_model *m = s->model;
 	const struct kv_swapped *w = &s->swapped;
-	int32_t *row = batch_row(m, s->slot);
-	uint32_t page = page_tokens_of(s), i = s->sched.n_past / page, before = i;
+	uint32_t page = m->kv_groups.page_tokens, i = s->sched.n_past / page, before = i, found = s->sched.n_pages;
 	if (seq_swap_would_have(s, s->sched.n_past) > s->sched.n_past) {
-		/* The first page may already hold some tokens, in a copy owned by s. */
-		for (; i < w->first + w->n_pages; i++) {
-			if (i == s->sched.n_pages && prefix_page_alloc(m->prefix, &row[i]) != 0)
-				break;
-			s->sched.n_pages += i == s->sched.n_pages;
-			if (kv_swap_in(m->swap, w, i - w->first, row[i]) != 0)
-				break; /* the next step fails */
-		}
+		while (i < w->end && bring(s, i))
+			i++;
 		uint32_t n = i * page < w->n_past ? i * page : w->n_past;
-		s->sched.n_past = n > s->sched.n_past ? n : s->sched.n_past;
-		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, row);
-		atomic_fetch_add(&m->e->swapped_in, i - before);
+		if (i == w->end)
+			pass_found(s, found);
+		else if (m->kv_groups.window > 0)
+			undo(s, found);
+		if (i == w->end || m->kv_groups.window == 0)
+			s->sched.n_past = n > s->sched.n_past ? n : s->sched.n_past;
+		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));
+		atomic_fetch_add(&m->e->swapped_in, count_between(m, w, before, i));
 		s->arriving = i > before && m->ops->pages_there != NULL;
 	}
 	seq_swap_drop(s);

@@ -43,7 +43,7 @@ static void init_rates(struct eng_seq *s)
 }
 
 /* Chooses source and length of a draft for s; makes it if the source is the n-grams. */
-static uint32_t choose(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
+static uint32_t choose(struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
 		       uint32_t n_together)
 {
 	const struct eng_config *cfg = &st->e->cfg;
@@ -53,7 +53,7 @@ static uint32_t choose(const struct step *st, struct eng_seq *s, const struct sp
 	init_rates(s);
 	if (cfg->spec_mode != ENG_SPEC_DRAFT)
 		n = ngram_draft(&sp->said, s->tokens, eng_seq_n_tokens(s), sp->draft, most);
-	n = constrain_cut(&s->constraint, sp->draft, n);
+	n = mask_cut(st, &s->constraint, sp->draft, n);
 	if (n > 0 && !cfg->spec_fixed)
 		n = spec_length(said, now, past, n, &(struct spec_price){0});
 	sp->source = SPEC_NGRAM;
@@ -180,7 +180,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		if (s->tokens[eng_seq_n_tokens(s) - 1] != s->spec.draft[row])
 			break;
 		/* Without the next mask, the draft ends here, and a later step computes its last token again. */
-		if (!constrain_ready(&s->constraint, &s->constraint.now, st->mask, GRAMMAR_SLICE / 8))
+		if (!mask_make(st, &s->constraint, &s->constraint.now, GRAMMAR_SLICE / 8))
 			break;
 		n_accepted++;
 		/* Its row is already computed, as if by this step. */

@@ -37,10 +37,10 @@ struct step {
 	uint32_t *masks; /* [max_sequences] for draws on a device, each as wide as the largest vocabulary */
 	float *logits;   /* [max_sequences + STEP_EXTRA_ROWS][widest vocabulary] */
 	uint32_t *mask;  /* for the draw of a constrained sequence; for the largest vocabulary */
-	/* Of the step being built: the sequence that may continue its unfinished mask, the work that a new mask may
-	 * take, and whether one is unfinished. */
+	/* Of the step being built: the sequence that may continue its unfinished mask, the work that is left for
+	 * all constraints until the next step is built (mask_turn.c), and whether a mask is unfinished. */
 	const struct eng_seq *mask_turn;
-	uint32_t mask_work;
+	uint64_t mask_left;
 	bool masks_missing;
 	struct sampler_scratch scratch;
 	struct sampler_choice choice; /* of the sequence being served */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Builds the demo pair from nothing: corpus, tokenizer, training, export, evaluation, golden file.
-# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about an hour and a half on two
+# A developer's tool: needs python3 with torch and numpy and a fast BLAS (libopenblas0); about two hours on two
 # quiet cores with AMX. The committed files were made in several runs, see README.md.
 #
 #   etc/models/build.sh            seed 7, python3
@@ -27,13 +27,13 @@ train() {
   "$PYTHON" corpus.py --size "$1" --phase 2 --documents 60000 --seed "$SEED" --out "work/corpus-$1-2.jsonl"
   "$PYTHON" train.py --size "$1" --start "work/$1-1.pt" --corpus "work/corpus-$1-2.jsonl" --tokens "$3" \
     --lr 0.012 --embedding-lr 0.002 --seed "$SEED" --precision "$PRECISION" --out "work/$1-2.pt"
-  "$PYTHON" corpus.py --size "$1" --phase 3 --documents 60000 --seed "$SEED" --out "work/corpus-$1-3.jsonl"
+  "$PYTHON" corpus.py --size "$1" --phase 3 --documents 110000 --seed "$SEED" --out "work/corpus-$1-3.jsonl"
   "$PYTHON" train.py --size "$1" --start "work/$1-2.pt" --corpus "work/corpus-$1-3.jsonl" --tokens "$4" \
-    --lr 0.008 --embedding-lr 0.0016 --seed "$SEED" --precision "$PRECISION" --out "work/$1-3.pt"
+    --lr 0.01 --embedding-lr 0.002 --seed "$SEED" --precision "$PRECISION" --out "work/$1-3.pt"
   "$PYTHON" export.py --checkpoint "work/$1-3.pt" --out "demo-$1.gguf"
 }
-train small 4500000 6300000 6000000
-train large 8000000 5000000 8000000
+train small 4500000 6300000 12000000
+train large 8000000 5000000 12000000
 
 "$PYTHON" evaluate.py --write
 "$PYTHON" golden.py

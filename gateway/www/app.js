@@ -3,11 +3,15 @@
 // composer.js is the message box, settings.js has model, key, theme and language, panel.js a conversation's options. No build
 // step, no dependencies; everything runs on the page's one thread.
 //
+// attic.js keeps what is old in IndexedDB (archive.js).
+//
 // State: `chat`, the conversation on screen (stored once it has a message), and `answers`, one per conversation being
 // answered. An answer continues when another conversation or another version of it is opened. Other tabs may write into the
 // same conversations; adopt() merges what they wrote.
 
 import { Answers } from './answers.js';
+import { browserArchive } from './archive.js';
+import { Attic } from './attic.js';
 import { joined, pathOf, picksTo, titleOf, turnsOf } from './branches.js';
 import { Composer } from './composer.js';
 import { mark, h, icon } from './dom.js';
@@ -28,6 +32,7 @@ import { errorTitle } from './views.js';
 
 const ADOPT_MS = 20; // a turn of another tab is several records
 const ANNOUNCE_CHARS = 1200;
+const SLOW_MS = 300; // what takes longer is said
 const CARD_ICONS = ['globe', 'idea', 'edit', 'code'];
 
 const el = {};
@@ -41,6 +46,7 @@ const loading = new Loading();
 const remote = new Remote(keys);
 const answers = new Answers(keys, { onLive: rememberLive, save, onChange, onEnd });
 let chat;
+let coming = null; // the id of a conversation that is being fetched to be shown
 
 setLanguage(pickLanguage(store.pref('language'), navigator.languages));
 chat = emptyChat();
@@ -169,9 +175,9 @@ function showComposer() {
 }
 
 /** The conversation that was open; null in a new tab. */
-function reopen() {
+function openBefore() {
   const id = tab.get('open');
-  return store.list().some((c) => c.id === id) ? store.get(id) : null;
+  return store.list().some((c) => c.id === id) ? id : null;
 }
 
 // A reload resumes all conversations that were being answered in this tab.
@@ -179,7 +185,7 @@ function rememberLive(ids) { tab.set('live', ids); }
 
 function wereLive() {
   const ids = tab.get('live');
-  return Array.isArray(ids) ? ids.filter((id) => typeof id === 'string' && id !== chat.id).map((id) => store.get(id)).filter(Boolean) : [];
+  return Array.isArray(ids) ? ids.filter((id) => typeof id === 'string' && id !== chat.id && store.isThere(id)) : [];
 }
 
 const shownOf = (which) => joined(pathOf(which.messages, which.picks));
@@ -220,6 +226,7 @@ function translateAll() {
 
 /** Shows another conversation, with what was typed into it. */
 function turnTo(which) {
+  coming = null;
   chat = which;
   answers.takeUp(chat);
   showChat();
@@ -228,14 +235,28 @@ function turnTo(which) {
 
 const draftOf = (which) => (which.messages.length === 0 ? 'new' : which.id);
 
+/** Opens a conversation: at once, or when its messages have come from the archive, unless the user has gone elsewhere by then. */
 function openChat(id, message) {
-  if (id !== chat.id) {
-    const found = answers.get(id)?.chat ?? store.get(id);
-    if (found === null) { showList(); return; }
-    turnTo(found);
-    notice('');
-    shelf.refresh(chat);
+  coming = null;
+  const held = answers.get(id)?.chat;
+  if (id === chat.id) showOpened(message);
+  else if (held || !store.isAway(id)) showOther(held ?? store.get(id), message);
+  else {
+    coming = id;
+    setTimeout(() => { if (coming === id) notice(t('fetching')); }, SLOW_MS);
+    store.read(id).then((read) => { if (coming === id) showOther(answers.get(id)?.chat ?? read, message); });
   }
+}
+
+function showOther(found, message) {
+  if (found === null) { showList(); return; }
+  turnTo(found);
+  notice(found.missing ? t('unread') : '');
+  shelf.refresh(chat);
+  showOpened(message);
+}
+
+function showOpened(message) {
   if (message) {
     for (const [parent, version] of picksTo(chat.messages, message)) pick(parent, version);
     showSync();
@@ -251,6 +272,7 @@ function toComposer() {
 }
 
 function newChat() {
+  coming = null;
   if (chat.messages.length > 0) {
     turnTo(emptyChat());
     notice('');
@@ -280,10 +302,10 @@ function save(which, changed) {
 }
 
 /** Merges what another tab wrote into a conversation that this tab shows or reads an answer of. */
-function adopt(id) {
+function adopt(id, read = undefined) {
   const live = answers.get(id);
   const known = live?.chat ?? (chat.id === id ? chat : null);
-  const stored = known === null ? null : store.get(id);
+  const stored = known === null ? null : read ?? store.get(id);
   if (known === null || stored === known) return;
   const isOut = store.outOf(id);
   const had = known.messages.length;
@@ -295,7 +317,7 @@ function adopt(id) {
     known.options = stored.options;
     if (!live) known.picks = stored.picks; // an answer of this tab stays on its screen
   }
-  if (stored?.messages.length === 0) store.forget(id); // written while it was being deleted
+  if (stored?.messages.length === 0 && !store.isAway(id)) store.forget(id); // written while it was being deleted
   if (live && isOut(live.message)) answers.drop(live);
   if (known !== chat) return;
   if (known.messages.length > 0) {
@@ -348,6 +370,7 @@ const lastOf = (which) => pathOf(which.messages, which.picks).at(-1)?.message.id
 
 /** Appends a question to the conversation and asks it. before: {parent, alt} of a new version of an older one. */
 function question(text, files = [], before = { parent: lastOf(chat) }) {
+  coming = null;
   if (!chat.title) chat.title = titleOf(text || files[0].name);
   if (!chat.options?.model && settings.model) setOptions({ ...chat.options, model: settings.model });
   const turn = newTurn(chat.messages);
@@ -480,10 +503,15 @@ document.querySelector('.skip').addEventListener('click', (event) => {
 
 // Another tab changed the history or the keys.
 const written = new Set(); // the conversations it wrote into, until they are adopted
+const moved = new Set(); // those of them whose messages it moved to the archive
 
 function adoptAll() {
-  for (const id of written) adopt(id);
+  for (const id of written) {
+    adopt(id);
+    if (moved.has(id) && (id === chat.id || answers.has(id))) store.read(id).then((read) => { if (read !== null) adopt(id, read); });
+  }
   written.clear();
+  moved.clear();
   showList();
 }
 
@@ -494,6 +522,7 @@ window.addEventListener('storage', (event) => {
   if (id !== null || event.key === null) {
     if (written.size === 0 || event.key === null) setTimeout(adoptAll, ADOPT_MS);
     if (id !== null) written.add(id);
+    if (id !== null && event.newValue === null && store.isAway(id)) moved.add(id);
   }
   if (event.key === 'sluice.v1.keys' || event.key === 'sluice.v1.key') settings.keysChanged();
 });
@@ -521,11 +550,20 @@ window.addEventListener('hashchange', () => {
 // ---- start ----------------------------------------------------------------------------------------------------------
 
 takeFragment();
-chat = reopen() ?? chat;
-for (const which of [chat, ...wereLive()]) answers.takeUp(which);
+const archive = store.forgets ? null : browserArchive();
+if (archive !== null) new Attic(store, archive, () => notice(t('notSaved'))).start().then(showList);
+const before = openBefore();
+const isComing = before !== null && store.isAway(before);
+if (before !== null && !isComing) chat = store.get(before);
+answers.takeUp(chat);
+for (const id of wereLive()) {
+  if (!store.isAway(id)) answers.takeUp(store.get(id));
+  else store.read(id).then((which) => which !== null && (answers.takeUp(which), showList()));
+}
 el.brand.prepend(mark('mark brand-mark'));
 el.heroMark.append(mark('mark hero-logo'));
 translateAll();
 composer.open(draftOf(chat));
+if (isComing) openChat(before);
 settings.loadModels().then(() => { if (settings.hasModels) shelf.refresh(chat); });
 if (!el.keyDialog.open) el.composer.focus();

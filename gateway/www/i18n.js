@@ -83,6 +83,14 @@ export const words = {
   import: ['Import chats', '대화 가져오기'],
   imported: ['Imported: {n}.', '대화 {n}개를 가져왔습니다.'],
   importedPart: ['Imported: {n}. Left out: {left}, for which there is no room, or which are damaged.', '대화 {n}개를 가져왔습니다. 공간이 부족하거나 손상된 {left}개는 제외했습니다.'],
+  exportPart: [
+    'The file lacks messages of some chats, which this browser keeps but does not give at the moment: {n}.',
+    '이 브라우저에 보관된 메시지를 지금 읽을 수 없어, 대화 {n}개의 일부가 파일에 빠져 있습니다.',
+  ],
+  unread: [
+    'Older messages of this chat are kept in this browser, which does not give them at the moment. Reload the page to try again.',
+    '이 대화의 이전 메시지는 이 브라우저에 있지만 지금은 읽을 수 없습니다. 페이지를 새로 고쳐 다시 시도하세요.',
+  ],
   importWrong: ['This file holds no exported chats.', '내보낸 대화 파일이 아닙니다.'],
   importLarge: ['This file is too large.', '파일이 너무 큽니다.'],
   importShort: ['Import', '가져오기'],
@@ -173,6 +181,7 @@ export const words = {
     '이 메시지는 전송되지 않았으며 이후 대화에서 제외됩니다. 수정해서 다시 보내거나, 그대로 계속하거나, 새 대화를 시작하세요.',
   ],
   elsewhere: ['Being answered in another tab…', '다른 탭에서 답변하는 중…'],
+  fetching: ['Reading the chat…', '대화를 읽는 중…'],
   removedElsewhere: ['This conversation was deleted in another tab.', '이 대화는 다른 탭에서 삭제되었습니다.'],
   e429: ['The limit of this key is reached', '이 키의 한도에 도달했습니다'],
   e429wait: ['You may try again in {n}.', '{n} 후에 다시 시도할 수 있습니다.'],

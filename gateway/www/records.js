@@ -10,6 +10,8 @@ const ID = /^[0-9a-z]{1,40}$/;
 export const LIMITS = {
   chats: 1000, totalChars: 4_500_000, messageChars: 400_000, messages: 1000, titleChars: 80, files: 8, fileChars: 300_000, fileNameChars: 120, draftChars: 100_000,
 };
+/** Where messages are in an archive; hotChars: from then on it takes of what localStorage holds, down to half of that. */
+export const ATTIC_LIMITS = { chats: 4000, totalChars: 100_000_000, hotChars: 2_000_000 };
 const ENDS = new Set(['stop', 'length', 'content_filter', 'tool_calls', 'stopped', 'lost', 'gone', 'error']);
 const BROKEN = new Set(['lost', 'gone', 'error']);
 const ELSEWHERE_MS = 120_000; // an answer without a stream that began longer ago was lost with its tab
@@ -95,6 +97,13 @@ export function cleanMessage(raw, id, at, now = Date.now()) {
   return m;
 }
 
+/** A message of a record, as it was when it was written; null where the record is none. */
+export function messageOfText(text, id) {
+  let raw = null;
+  try { raw = JSON.parse(text); } catch { /* none then */ }
+  return cleanMessage(raw, id, 0, raw?.at);
+}
+
 /** The order of a conversation's messages, the same in every tab. */
 export const byTime = (a, b) => a.at - b.at || (a.id < b.id ? -1 : 1);
 
@@ -110,6 +119,14 @@ export function isNewer(a, b) {
   const length = (m) => m.text.length + (m.reasoning?.length ?? 0) + (m.calls?.length ?? 0);
   if (rank(a) !== rank(b)) return rank(a) > rank(b);
   return rank(a) < 3 && (length(a) > length(b) || (length(a) === length(b) && Boolean(a.stream) && !b.stream));
+}
+
+/** Whether a message's record says more than the one there is (undefined: there is none). */
+export function saysMore(text, known, id) {
+  const a = messageOfText(text, id);
+  if (a === null || known === undefined) return a !== null;
+  const b = messageOfText(known, id);
+  return b === null || isNewer(a, b);
 }
 
 /** Whether `a` is an end that what is stored does not know: another tab wrote over it before it could see it. */

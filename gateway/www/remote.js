@@ -96,7 +96,7 @@ export class Remote {
 
   /**
    * Brings the server's conversation to what is shown here. Resolves to its id: a new one where there is none any more.
-   * onItems(items): what it has now, before anything of it is replaced.
+   * onItems(items): what it has now, before anything of it is replaced; waited for.
    */
   keep(chat, known, onItems) { return this.#inTurn(chat.id, () => this.#keep(chat, known, onItems)); }
 
@@ -110,7 +110,7 @@ export class Remote {
       if (out === undefined) id = undefined;
       else {
         theirs = messagesOf(out.items);
-        onItems(out.items);
+        await onItems(out.items);
       }
       if (out && out.conversation?.metadata?.title !== metadata.title) await this.#ask(`/${id}`, { body: { metadata } });
     }

@@ -4,7 +4,7 @@ import { h } from './dom.js';
 import { language, t } from './i18n.js';
 import { isChatId, isTime, newId } from './records.js';
 import { adoptItems } from './remote.js';
-import { exportText, importInto, MAX_FILE_BYTES, readExport } from './transfer.js';
+import { exportPieces, importInto, MAX_FILE_BYTES, readExport } from './transfer.js';
 
 /** Why the server's history did not work, in the page's words; the server's own where there are none. */
 function whyOf(error) {
@@ -42,8 +42,13 @@ export class Shelf {
   // ---- files ----
 
   /** Saves a file with these conversations; all of them without ids. */
-  save(ids) {
-    const url = URL.createObjectURL(new Blob([exportText(this.#store, ids)], { type: 'application/json' }));
+  async save(ids) {
+    const pieces = [];
+    const made = exportPieces(this.#store, ids);
+    let next = await made.next();
+    for (; !next.done; next = await made.next()) pieces.push(new Blob([next.value])); // out of the page's memory
+    if (next.value > 0) this.#actions.onNotice(t('exportPart', { n: next.value }));
+    const url = URL.createObjectURL(new Blob(pieces, { type: 'application/json' }));
     const link = h('a', { href: url, download: `sluice-chats-${new Date().toISOString().slice(0, 10)}.json` });
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
@@ -53,7 +58,7 @@ export class Shelf {
     if (file.size > MAX_FILE_BYTES) { this.#actions.onNotice(t('importLarge')); return; }
     const found = readExport(await file.text());
     if (found === null) { this.#actions.onNotice(t('importWrong')); return; }
-    const taken = importInto(this.#store, found.chats);
+    const taken = await importInto(this.#store, found.chats);
     const left = found.wrong + found.chats.length - taken.length;
     this.#actions.onChange(...taken);
     this.#actions.onNotice(t(left > 0 ? 'importedPart' : 'imported', { n: taken.length, left }));
@@ -104,14 +109,15 @@ export class Shelf {
     if (!server) return;
     try {
       const { items } = await this.#remote.load(server);
-      this.#adopt(chat, items);
+      await this.#adopt(chat, items);
     } catch (error) {
       this.#failed(error);
     }
   }
 
-  #adopt(chat, items) {
-    const known = this.#store.get(chat.id) ?? chat;
+  async #adopt(chat, items) {
+    const known = await this.#store.read(chat.id) ?? chat;
+    if (known.missing) return; // it would be taken for new
     const { added, parent, mine } = adoptItems(known, items);
     if (added.length === 0) return;
     this.#store.save({ ...known, updated: Date.now() }, added);
@@ -147,7 +153,7 @@ export class Shelf {
       const known = this.#store.list().map((c) => c.id).find((id) => this.#store.optionsOf(id).server === server);
       const id = known ?? (isChatId(chat) && this.#store.get(chat) === null ? chat : newId());
       const now = Date.now();
-      this.#adopt(this.#store.get(id) ?? { v: 1, id, title, created: now, updated: now, messages: [], options: { server } }, items);
+      await this.#adopt(this.#store.get(id) ?? { v: 1, id, title, created: now, updated: now, messages: [], options: { server } }, items);
       this.#el.serverDialog.close();
       this.#actions.onOpen(id);
     } catch (error) {

@@ -60,7 +60,7 @@ export class Sidebar {
   async #ask(query) {
     this.#query = query;
     this.#rows = ROWS;
-    if (query !== '') await this.#search.prepare(this.#store.list());
+    if (query !== '') await this.#search.prepare(this.#store.list(), query, undefined, () => this.#query !== query);
     if (this.#query === query) this.#draw();
   }
 

@@ -2,7 +2,8 @@
 //
 // Layout in localStorage, all under one versioned prefix. A conversation is several records, so that tabs that write into
 // the same one never write over each other:
-//   chat.<id>             {v: 2, created, updated, size}: that it is there; what the list is ordered by
+//   chat.<id>             {v: 2, created, updated, size, away}: that it is there; what the list is ordered by; how many of its
+//                         characters are in the archive
 //   chat.<id>.title       {title, at}: the latest name
 //   chat.<id>.opts        its options (options.js): the system prompt, how tokens are drawn, …
 //   chat.<id>.m.<mid>     one message. Its `at` orders it (then its id); made by one tab, which alone lets it grow
@@ -12,14 +13,19 @@
 //   draft.<id>            what was typed and not sent; 'new' for a conversation that is none yet
 // A conversation is what its records say, in whatever order they were written. Before version 2 the first one held all of it,
 // and messages without a parent follow the one before them.
-// Bounds: a number of chats and a total of characters; the least recently used go first. When the storage refuses (quota,
-// private mode) the oldest are dropped, and if even that does not help the chat lives in memory until the page is closed.
+// Messages stay here for a while only: the attic (attic.js) moves those of the least recently used conversations into
+// IndexedDB. What is written here is there at once, even when the page is closed in the same moment, and every other tab
+// hears of it. A message may be in both; the one that says more counts.
+//
+// Bounds: a number of chats and a total of characters; the least recently used go first. Where there is no attic and the
+// storage refuses (quota, private mode) the oldest are dropped, and if even that does not help the chat lives in memory until
+// the page is closed. With an attic nothing is dropped for that: what does not fit goes there directly.
 //
 // The names of the records are read once, and kept up with what this tab writes and hears() of others, where the storage
 // says that it can be listened to: what is done for one conversation then costs what that one has, not what all have.
 
 import { cleanOptions } from './options.js';
-import { byTime, cleanMessage, cleanPicks, isId, isNewer, isTime, kept, LIMITS } from './records.js';
+import { ATTIC_LIMITS, byTime, cleanMessage, cleanPicks, isId, isNewer, isTime, kept, LIMITS, messageOfText } from './records.js';
 
 export { LIMITS, mergeMessages, newId, newTurn } from './records.js';
 
@@ -35,12 +41,22 @@ export class Store {
   #limits;
   #memory = new Map(); // chats the storage refused
   evicted = 0; // chats that were dropped to make room
+  #attic = null; // of attic.js, once its archive is open
+  opening = null; // a promise: that it is, or cannot be
   #known = null; // Map: of each conversation the names of its records; null until they are read
 
-  constructor(storage, limits = LIMITS) {
+  constructor(storage, limits = {}) {
     this.#storage = storage;
-    this.#limits = { ...LIMITS, ...limits };
+    // Where there was an attic there may be as many as it allows, also until it is open again.
+    this.#limits = { ...LIMITS, ...(this.pref('attic') !== null && { chats: ATTIC_LIMITS.chats }), ...limits };
     this.#tidy();
+  }
+
+  /** attic: {forget(id), takeOut(id, mids), wake(), isFull}. From now on it takes what is not used. */
+  setAttic(attic) {
+    this.#attic = attic;
+    this.#limits = { ...this.#limits, ...attic.limits };
+    this.setPref('attic', '1');
   }
 
   /** Whether nothing outlives the page. */
@@ -103,7 +119,15 @@ export class Store {
       if (this.#read(`chat.${id}`)?.v === 1) this.#split(id);
       const died = this.#diedAt(id);
       if (names.has(`chat.${id}`) && (this.#meta(id)?.updated ?? 0) <= died) this.forget(id);
-      if (died >= 0 && Date.now() - died > REMEMBER_DEAD_MS) this.#drop(`chat.${id}.dead`);
+    }
+    if (this.pref('attic') === null) this.bury(() => true);
+  }
+
+  /** Forgets that conversations were deleted, a day after it. isGone(id): nothing is left of it elsewhere. */
+  bury(isGone) {
+    for (const [id] of [...this.#records()]) {
+      const died = this.#diedAt(id);
+      if (died >= 0 && Date.now() - died > REMEMBER_DEAD_MS && isGone(id)) this.#drop(`chat.${id}.dead`);
     }
   }
 
@@ -122,6 +146,7 @@ export class Store {
     return {
       title: typeof title.title === 'string' ? title.title.slice(0, LIMITS.titleChars) : '', titled: isTime(title.at) ? title.at : 0,
       created: isTime(raw.created) ? raw.created : 0, updated: isTime(raw.updated) ? raw.updated : 0, size: isTime(raw.size) ? raw.size : 0,
+      away: isTime(raw.away) ? raw.away : 0,
       old: raw.v === 1 ? raw.messages : [],
     };
   }
@@ -151,13 +176,17 @@ export class Store {
     return (message) => message.at <= died || out.has(message.id);
   }
 
-  #load(id) {
+  #load(id, archived = []) {
     const meta = this.#meta(id);
     if (meta === null) return null;
     const { old, title, created, updated } = meta;
     const found = new Map();
     old.slice(-LIMITS.messages).forEach((raw, i) => found.set(`m${i}`, cleanMessage(raw, `m${i}`, i)));
-    for (const mid of this.#idsOf(id, 'm')) found.set(mid, cleanMessage(this.#read(`chat.${id}.m.${mid}`), mid, 0));
+    for (const [mid, text] of archived) if (isId(mid)) found.set(mid, messageOfText(text, mid));
+    for (const mid of this.#idsOf(id, 'm')) {
+      const m = cleanMessage(this.#read(`chat.${id}.m.${mid}`), mid, 0);
+      if (m !== null && !(found.get(mid) && isNewer(found.get(mid), m))) found.set(mid, m);
+    }
     const isOut = this.outOf(id);
     const messages = [...found.values()].filter((m) => m !== null && !isOut(m)).sort(byTime);
     const picks = this.#picks(id);
@@ -168,19 +197,39 @@ export class Store {
     };
   }
 
-  /** [{id, title, updated}], newest first. */
+  /** [{id, title, created, updated, size, away}], newest first. */
   list() {
     const stored = [];
     for (const [id, names] of this.#records()) {
       const there = CHAT.test(`chat.${id}`) && names.has(`chat.${id}`) && !this.#memory.has(id);
       const meta = there ? this.#meta(id) : null;
-      if (meta && meta.updated > this.#diedAt(id)) stored.push({ id, title: meta.title, updated: meta.updated, size: meta.size });
+      if (meta && meta.updated > this.#diedAt(id)) stored.push({ id, title: meta.title, created: meta.created, updated: meta.updated, size: meta.size, away: meta.away });
     }
-    const memory = [...this.#memory.values()].map(({ id, title, updated }) => ({ id, title, updated, size: 0 }));
+    const memory = [...this.#memory.values()].map(({ id, title, created, updated }) => ({ id, title, created, updated, size: 0, away: 0 }));
     return [...memory, ...stored].sort((a, b) => b.updated - a.updated);
   }
 
-  get(id) { return this.#memory.get(id) ?? this.#load(id); }
+  /** A conversation as localStorage has it, with its records `archived`, [[message id, text]]. Of one that isAway(), messages are missing without those. */
+  get(id, archived) { return this.#memory.get(id) ?? this.#load(id, archived); }
+
+  /** Whether messages of the conversation are in the archive. */
+  isAway(id) { return !this.#memory.has(id) && this.awayOf(id) > 0; }
+
+  /** How many characters of it are in the archive. */
+  awayOf(id) { return this.#meta(id)?.away ?? 0; }
+
+  /** Resolves to a conversation as get() does, with all of its messages. `missing` says that some could not be read. */
+  async read(id) {
+    if (!this.isAway(id)) return this.get(id);
+    await this.opening;
+    try {
+      if (this.#attic === null) throw new Error('no attic');
+      return this.get(id, await this.#attic.recordsOf(id));
+    } catch {
+      const chat = this.get(id);
+      return chat === null ? null : { ...chat, missing: true };
+    }
+  }
 
   // ---- what changes ----
 
@@ -200,13 +249,14 @@ export class Store {
   #writeMeta(chat) {
     const { id, created, updated } = chat;
     const meta = this.#meta(id);
-    let size = 0;
+    const away = chat.away ?? meta?.away ?? 0;
+    let size = away;
     for (const name of this.#names(id)) size += name.length + (this.#text(name)?.length ?? 0);
     if (this.#text(`chat.${id}.title`) === null || (meta?.titled === 0 && meta.title !== chat.title)) {
       if (!this.#write(`chat.${id}.title`, { title: chat.title.slice(0, LIMITS.titleChars), at: 0 })) return false;
     }
     if (meta === null && chat.options && !this.#writeOptions(chat)) return false;
-    return this.#write(`chat.${id}`, { v: 2, created, updated: Math.max(updated, meta?.updated ?? 0), size });
+    return this.#write(`chat.${id}`, { v: 2, created, updated: Math.max(updated, meta?.updated ?? 0), size, ...(away > 0 && { away }) });
   }
 
   #writeOptions({ id, options }) {
@@ -231,6 +281,7 @@ export class Store {
     for (const name of this.#names(id)) if (!name.endsWith('.dead')) this.#drop(name);
     this.#drop(`chat.${id}`);
     this.#drop(`draft.${id}`);
+    this.#attic?.forget(id);
   }
 
   /** What was typed into a conversation and not sent ('new': into none yet). */
@@ -244,8 +295,8 @@ export class Store {
   // ---- whole conversations, for a file or a server ----
 
   /** A conversation with all that is kept of it, as records.js' cleanChat() takes it. */
-  whole(id) {
-    const chat = this.get(id);
+  async whole(id) {
+    const chat = await this.read(id);
     return chat === null ? null : { ...chat, titled: this.#meta(id)?.titled ?? 0 };
   }
 
@@ -255,20 +306,32 @@ export class Store {
     return { chats: this.#limits.chats - list.length, chars: list.reduce((left, c) => left - c.size, this.#limits.totalChars) };
   }
 
+  /** take() for several, the first ones first. Resolves to the ids of those that there was room for. */
+  async takeAll(chats) {
+    const room = this.room();
+    return this.#attic?.take(chats, room) ?? chats.filter((c) => this.take(c, room)).map((c) => c.id);
+  }
+
+  /** Whether there is room for a conversation to take. room: what room() said. */
+  fits(chat, room) { return (!this.#isNew(chat.id) || room.chats >= 1) && room.chars >= JSON.stringify(chat).length; }
+
+  #isNew(id) { return !this.#memory.has(id) && this.#meta(id) === null; }
+
   /**
    * Takes over a conversation that cleanChat() has checked; its messages join what is here of it. Nothing is dropped to make
    * room: false where there is none, and then nothing of a new conversation stays. room: what room() said, counted down here.
+   * away: how many characters of it are in the archive, with all these messages; undefined where they are not.
    */
-  take(chat, room = this.room()) {
+  take(chat, room = this.room(), away = undefined) {
     const size = JSON.stringify(chat).length;
-    const isNew = !this.#memory.has(chat.id) && this.#meta(chat.id) === null;
-    if ((isNew && room.chats < 1) || room.chars < size) return false;
+    const isNew = this.#isNew(chat.id);
+    if (!this.fits(chat, room)) return false;
     this.#drop(`chat.${chat.id}.dead`);
     const named = this.#meta(chat.id)?.titled ?? -1;
     const ok = (named >= chat.titled || this.#write(`chat.${chat.id}.title`, { title: chat.title, at: chat.titled }))
-      && this.#put(chat, chat.messages)
+      && (away !== undefined || this.#put(chat, chat.messages))
       && Object.entries(isNew ? chat.picks ?? {} : {}).every(([at, mid]) => this.#write(`chat.${chat.id}.b.${at}`, JSON.stringify(mid)))
-      && this.#writeMeta(chat);
+      && this.#writeMeta({ ...chat, away });
     if (!ok && isNew) this.forget(chat.id);
     if (ok && isNew) room.chats--;
     if (ok) room.chars -= size;
@@ -281,9 +344,15 @@ export class Store {
    */
   save(chat, changed = chat.messages) {
     if (chat.messages.every(this.outOf(chat.id))) return true; // deleted meanwhile
+    this.#attic?.wake();
+    if (this.#attic !== null && this.#memory.has(chat.id)) { // the attic takes it as it is then
+      this.#hold(chat);
+      return !this.#attic.isFull;
+    }
     const whole = this.#memory.has(chat.id) || this.#meta(chat.id) === null;
     const messages = whole ? chat.messages : changed;
-    const rest = this.list().filter((c) => c.id !== chat.id && !this.#memory.has(c.id));
+    // What is in an archive that is not open cannot be told from what is lost; it is never dropped for room here.
+    const rest = this.list().filter((c) => c.id !== chat.id && !this.#memory.has(c.id) && (this.#attic !== null || c.away === 0));
     const own = JSON.stringify(chat.messages.map(kept)).length;
     let total = rest.reduce((sum, c) => sum + c.size, own);
     const fits = own <= this.#limits.totalChars;
@@ -296,17 +365,70 @@ export class Store {
     while (fits && rest.length > 0 && (rest.length + 1 > this.#limits.chats || total > this.#limits.totalChars)) evict();
     let ok = false;
     while (fits && !(ok = this.#put(chat, messages) && this.#writeMeta(chat))) {
-      if (rest.length === 0) break;
+      if (rest.length === 0 || this.#attic !== null) break;
       evict();
     }
-    if (ok) {
-      this.#memory.delete(chat.id);
-    } else {
-      this.#memory.set(chat.id, chat);
-      while (this.#memory.size > this.#limits.chats) this.#memory.delete(this.#memory.keys().next().value);
+    if (ok) this.#memory.delete(chat.id);
+    else this.#hold(chat);
+    return ok || (fits && this.#attic?.isFull === false);
+  }
+
+  #hold(chat) {
+    this.#memory.set(chat.id, chat);
+    while (this.#memory.size > this.#limits.chats) this.#memory.delete(this.#memory.keys().next().value);
+  }
+
+  // ---- for the attic ----
+
+  /** The conversations that the storage has refused, as they are now. */
+  held() { return [...this.#memory.values()]; }
+
+  /** The records of messages that are here, [[message id, text]], but for answers that may still grow. */
+  settled(id, before) {
+    const found = [];
+    for (const mid of this.#idsOf(id, 'm')) {
+      const text = this.#text(`chat.${id}.m.${mid}`);
+      const m = text === null ? null : messageOfText(text, mid);
+      if (m !== null && m.end !== null && m.at < before) found.push([mid, text]);
     }
+    return found;
+  }
+
+  /** The records are in the archive, which has that many characters of the conversation: what is still the same here goes. */
+  moved(id, records, away) {
+    if (!this.setAway(id, away)) return;
+    for (const [mid, text] of records) if (this.#text(`chat.${id}.m.${mid}`) === text) this.#drop(`chat.${id}.m.${mid}`);
+    this.setAway(id, away); // with the size that it has now
+  }
+
+  /** False where the conversation was deleted, or there is no room to say it. */
+  setAway(id, away) {
+    const meta = this.#meta(id);
+    return meta !== null && this.#writeMeta({ ...meta, id, away });
+  }
+
+  /** All messages of a held conversation are in the archive. False where there is no room for the rest of it. */
+  release(chat, away) {
+    const known = new Map(chat.messages.map((m) => [m.id, m]));
+    for (const mid of this.#idsOf(chat.id, 'm')) {
+      const m = cleanMessage(this.#read(`chat.${chat.id}.m.${mid}`), mid, 0);
+      if (known.has(mid) && (m === null || !isNewer(m, known.get(mid)))) this.#drop(`chat.${chat.id}.m.${mid}`);
+    }
+    return this.#free(chat, this.#writeMeta({ ...chat, away }));
+  }
+
+  /** Tries once more to keep a held conversation here. */
+  retry(chat) { return this.#free(chat, this.#put(chat, chat.messages) && this.#writeMeta(chat)); }
+
+  #free(chat, ok) {
+    if (ok) this.#memory.delete(chat.id);
     return ok;
   }
+
+  /** The time at which it was deleted, or -1. */
+  diedAt(id) { return this.#diedAt(id); }
+
+  isThere(id) { return this.#meta(id) !== null; }
 
   /** Takes messages out of a conversation, for every tab. */
   takeOut(id, messages) {
@@ -315,6 +437,7 @@ export class Store {
       this.#drop(`chat.${id}.m.${m.id}`);
       if (!told) this.#write(`chat.${id}.x.${m.id}`, '1'); // there is room now
     }
+    if (this.isAway(id)) this.#attic?.takeOut(id, messages.map((m) => m.id));
   }
 
   rename(id, title) {

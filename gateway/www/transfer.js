@@ -4,14 +4,35 @@
 import { cleanChat } from './records.js';
 
 const FORMAT = 'sluice-chats';
-export const MAX_FILE_BYTES = 64 << 20;
+export const MAX_FILE_BYTES = 384 << 20; // of more than the page keeps
 const MAX_CHATS = 10_000;
 
-/** The file of the conversations with these ids; of all without. */
-export function exportText(store, ids = store.list().map((c) => c.id)) {
-  const chats = ids.map((id) => cleanChat(store.whole(id))).filter((c) => c !== null);
-  chats.sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
-  return `${JSON.stringify({ format: FORMAT, version: 1, chats }, null, 1)}\n`;
+const HEAD = `{\n "format": "${FORMAT}",\n "version": 1,\n "chats": [`;
+const TAIL = '\n ]\n}';
+const PIECE_CHARS = 1_000_000;
+
+/**
+ * The file of the conversations with these ids, of all without, in pieces: one string would be too long for some. Returns
+ * how many of them are not whole, because the browser does not give what it has of them.
+ */
+export async function* exportPieces(store, ids) {
+  const wanted = ids === undefined ? null : new Set(ids);
+  const list = store.list().filter((c) => wanted === null || wanted.has(c.id)).sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
+  let missing = 0;
+  let count = 0;
+  let piece = HEAD;
+  for (const { id } of list) {
+    const whole = await store.whole(id);
+    const chat = cleanChat(whole);
+    if (whole?.missing) missing++;
+    if (chat === null) continue;
+    piece += `${count++ > 0 ? ',' : ''}${JSON.stringify({ format: FORMAT, version: 1, chats: [chat] }, null, 1).slice(HEAD.length, -TAIL.length)}`;
+    if (piece.length < PIECE_CHARS) continue;
+    yield piece;
+    piece = '';
+  }
+  yield `${piece}${count > 0 ? TAIL : ']\n}'}\n`;
+  return missing;
 }
 
 /** {chats, wrong: how many were none}; null where the text is no such file. */
@@ -24,8 +45,5 @@ export function readExport(text) {
   return { chats, wrong: raw.chats.length - chats.length };
 }
 
-/** Takes over what there is room for, the newest first. Returns the ids of those. */
-export function importInto(store, chats) {
-  const room = store.room();
-  return [...chats].sort((a, b) => b.updated - a.updated).filter((c) => store.take(c, room)).map((c) => c.id);
-}
+/** Takes over what there is room for, the newest first. Resolves to the ids of those. */
+export function importInto(store, chats) { return store.takeAll([...chats].sort((a, b) => b.updated - a.updated)); }

@@ -47,9 +47,9 @@ static float *scales_of(const struct kn_kv *kv, void *block)
 	return (float *)(void *)((uint8_t *)block + kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim));
 }
 
-static int32_t page_of(const struct kn_step *s, int32_t seq, int page_index)
+static int32_t page_of(const struct kn_step *s, const struct kn_kv *kv, int32_t seq, int page_index)
 {
-	return s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)page_index];
+	return kn_table_of(s, seq, kv->group)[page_index];
 }
 
 /* ---- rotary embedding ---- */
@@ -163,7 +163,7 @@ static void write_row(const struct writing *w, int r)
 	grow(q, (size_t)w->n_heads * hd, (float)kn_rope_grown(w->rope, pos));
 	for (int h = 0; h < kv->n_kv_heads; h++)
 		rotate(w->rope, k + (size_t)h * hd, cosines, sines);
-	int32_t page = page_of(s, s->row_seq[r], pos / kv->page_tokens);
+	int32_t page = page_of(s, kv, s->row_seq[r], pos / kv->page_tokens);
 	int token = pos % kv->page_tokens;
 	const float *v = w->v + (size_t)r * width;
 	for (int h = 0; h < kv->n_kv_heads; h++, k += hd, v += hd) {
@@ -260,7 +260,7 @@ static void find_block(const struct attention *a, const struct tile *t, int at, 
 	int index = b->begin / kv->page_tokens, token = b->begin % kv->page_tokens;
 	for (int i = b->begin; i < b->end; index++, token = 0) {
 		int left = kv->page_tokens - token, n = left < b->end - i ? left : b->end - i;
-		int32_t page = page_of(a->b->step, t->seq, index);
+		int32_t page = page_of(a->b->step, kv, t->seq, index);
 		void *k = block_of(kv, kv->k, a->layer, page, t->kv_head),
 		     *v = block_of(kv, kv->v, a->layer, page, t->kv_head);
 		if (positions + n > STRETCH) {

@@ -181,7 +181,7 @@ static bool ref_kv_type(int type) { return kn_kv_element_bytes(type) > 0; }
 static void *block_of(const struct kn_step *s, const struct kn_kv *kv, void *side, int layer, int32_t seq, int32_t pos,
 		      int head)
 {
-	int32_t page = s->page_table[(size_t)seq * (size_t)s->max_pages + (size_t)(pos / kv->page_tokens)];
+	int32_t page = kn_table_of(s, seq, kv->group)[pos / kv->page_tokens];
 	BUG_IF(page < 0 || page >= kv->n_pages, "page %d at position %d", page, pos);
 	return (uint8_t *)side + kn_kv_block_at(kv, page, layer, head);
 }

@@ -18,6 +18,12 @@
  *     on a device yet. Combining reads parts eight at a time: a sequence of 4096 is two waits for memory.
  *  3  the last block of a row's combination converts the row for the product that follows: one launch fewer a layer.
  *     Not measured on a device.
+ *  4  up to 16 parts of single rows are merged by attention's own blocks (attention_merge.h), and their rows
+ *     converted there if they become bfloat16: one launch fewer a layer. Counted for heads of 128 in groups of 4: a warp
+ *     has 4 numbers a lane of each head, up to 8 parts at a time: 4 waits for memory, 8 above 8 parts, 1.5 and 3 us,
+ *     against 2.5 to 3 for a kernel that merges and converts. Above 16 parts (4096 positions) one warp would take
+ *     longer than the launch costs, and the kernel does it: 32 launches more a step of this shape. A part's values begin
+ *     at 16 bytes, so it is 8 bytes longer. Each block of a part has a fence and an atomic add. Not measured on a device.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/rows.h"
@@ -27,8 +33,9 @@ enum {
 	WARPS = THREADS / KN_WARP,
 	EACH = KN_ATTN_BLOCK / THREADS, /* consecutive positions per thread */
 	COMBINE_THREADS = 128,
-	AHEAD = 8,      /* parts in flight per thread */
-	MAX_HEAD = 512, /* fits the shared memory of every device */
+	AHEAD = 8,         /* parts in flight per thread */
+	MERGED_PARTS = 16, /* most that the blocks of attention merge */
+	MAX_HEAD = 512,    /* fits the shared memory of every device */
 	/* From this many thread blocks on, parts gain nothing: a large device runs a few hundred at a time. */
 	ENOUGH = 1024,
 #ifdef KN_EMULATED
@@ -284,7 +291,7 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 				if (j >= all.n || !kn_attn_sees(all.first[j], all.end[j], block))
 					continue;
 				if (PARTS)
-					kn_attn_part(c, all.row[j], all.head[j], block)[2 + d] = part[j];
+					kn_attn_part(c, all.row[j], all.head[j], block)[KN_PART_VALUES + d] = part[j];
 				else
 					s.sum[j * hd + d] = s.sum[j * hd + d] * keep[j] + part[j] * take[j];
 			}
@@ -336,7 +343,7 @@ template <bool BASE_2> __global__ void combine(struct kn_attn_call c, struct kn_
 				const float *at = kn_attn_part(c, row, head, block + i < last ? block + i : last);
 				part[i][0] = at[0];
 				part[i][1] = at[1];
-				part[i][2] = at[2 + d];
+				part[i][2] = at[KN_PART_VALUES + d];
 			}
 			UNROLL_FOR(int i = 0; i < AHEAD; i++) {
 				if (block + i > last)
@@ -371,12 +378,28 @@ static int combine_parts(struct kn_backend *b, const struct kn_attn_call *c, int
 	if (all && b->arrived != NULL && b->step->n_rows <= b->max_rows &&
 	    kn_cuda_into(b, b->step->n_rows, width, &to) != 0)
 		return SL_EIO;
-	int rc =
-	    kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS,
-		      COMBINE_THREADS / KN_WARP * sizeof(float), *c, to, b->arrived != NULL ? b->arrived + 1 : NULL);
+	int rc = kn_launch(b->dev, "combine", base_2 ? combine<true> : combine<false>, grid, COMBINE_THREADS,
+			   COMBINE_THREADS / KN_WARP * sizeof(float), *c, to, b->arrived);
 	if (rc == 0 && to.units != NULL)
 		kn_cuda_converted(b, c->out, width, &to);
 	return rc;
+}
+
+/* Whether the blocks of a key head's parts merge them: if they are few, since one warp does it, and if the rows, which
+ * then go to products, need no maximum for these. Sets c->arrived and c->to. SL_EIO. */
+static int merge_there(struct kn_backend *b, struct kn_attn_call *c, int n_items)
+{
+	struct kn_into to = {};
+	if (c->n_parts > MERGED_PARTS || c->n_tiles > 1 || c->pages.head_dim % 4 != 0 || b->arrived == NULL ||
+	    (uintptr_t)c->out % 16 != 0 || (int64_t)n_items * c->pages.n_kv_heads > b->n_arrived)
+		return 0;
+	if (b->n_together == 0 && kn_cuda_into(b, b->step->n_rows, c->n_heads * c->pages.head_dim, &to) != 0)
+		return SL_EIO;
+	if (to.units != NULL ? !to.bf16 : c->n_parts == 1)
+		return 0;
+	c->to = to;
+	c->arrived = b->arrived;
+	return 0;
 }
 
 /* Single rows on tensor cores: as many at a time as their parts fit. */
@@ -389,13 +412,16 @@ static int attend_alone(struct kn_backend *b, struct kn_attn_call *c, const stru
 	if (c->n_parts > 1 && kn_cuda_room(b, &b->scratch, (size_t)(most * row_bytes)) != 0)
 		return SL_EIO;
 	c->parts = (float *)b->scratch.at;
+	rc = merge_there(b, c, n_items);
 	for (int64_t i = 0, n; i < n_items && rc == 0; i += n) {
 		n = most < n_items - i ? most : n_items - i;
 		c->items = items + i;
 		rc = kn_attn_mma(b, c, (int)n);
-		if (rc == 0 && c->n_parts > 1)
+		if (rc == 0 && c->n_parts > 1 && c->arrived == NULL)
 			rc = combine_parts(b, c, (int)n, true);
 	}
+	if (rc == 0 && c->to.units != NULL)
+		kn_cuda_converted(b, c->out, c->n_heads * c->pages.head_dim, &c->to);
 	return rc;
 }
 
@@ -425,7 +451,8 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 	c->alone = alone;
 	c->n_tiles = (rows * c->group + tile - 1) / tile;
 	c->n_parts = n_blocks;
-	int64_t row_bytes = (int64_t)c->n_heads * n_blocks * (c->pages.head_dim + 2) * (int64_t)sizeof(float);
+	int64_t row_bytes =
+	    (int64_t)c->n_heads * n_blocks * (c->pages.head_dim + KN_PART_VALUES) * (int64_t)sizeof(float);
 	if (mma && alone)
 		return attend_alone(b, c, items, n_items, row_bytes);
 	/* Long runs of rows give enough thread blocks without parts. */
@@ -469,5 +496,7 @@ int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const s
 	c.n_heads = n_heads;
 	c.group = n_heads / kv->n_kv_heads;
 	int rc = attend_items(b, &c, b->alone, b->n_alone, true);
+	c.arrived = NULL;
+	c.to = {};
 	return rc != 0 ? rc : attend_items(b, &c, b->together, b->n_together, false);
 }

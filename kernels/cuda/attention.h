@@ -11,6 +11,7 @@
  *
  * With parts, a thread block handles one block of positions and writes its result to scratch memory; kn_attn_combine
  * merges in the same order with the same function. The bits are equal either way, so the choice may depend on the step.
+ * Few parts of single rows are merged by the block that writes the last one (attention_merge.h).
  * A grid with parts is as wide as the power of two that holds the longest sequence's blocks, and the device looks up
  * which of them a row has. So steps with other positions have the same launch. /
  */
@@ -28,6 +29,8 @@ struct kn_attn_call {
 	const float *q;
 	const uint8_t *k, *v;
 	float *out, *parts;
+	struct kn_into to; /* units NULL: no rows in the format of products */
+	uint32_t *arrived; /* one for each item's key head, whose blocks merge its parts. NULL: combine does that */
 	const int32_t *row_pos, *row_seq;
 	const int32_t *row_sees; /* NULL: positions up to the row's own */
 	const struct kn_item *items;
@@ -70,11 +73,13 @@ __device__ static inline void kn_attn_merge(float *max, float *sum, float block_
 	*max = m;
 }
 
-/* Address of a part: maximum, sum and head_dim values of a row's block of positions. */
+/* Floats of a part: maximum and sum, two that nothing has, values from 16 bytes on. */
+enum { KN_PART_VALUES = 4 };
+/* Address of a part: of a row's block of positions. */
 __device__ static inline float *kn_attn_part(const struct kn_attn_call &c, int row, int head, int block)
 {
 	int64_t at = c.alone ? (int64_t)blockIdx.x : row;
-	return c.parts + ((at * c.n_heads + head) * c.n_parts + block) * (c.pages.head_dim + 2);
+	return c.parts + ((at * c.n_heads + head) * c.n_parts + block) * (c.pages.head_dim + KN_PART_VALUES);
 }
 
 /* Queries per thread block of the tensor core kernel. */

@@ -22,6 +22,9 @@
  * page may be unwritten.
  *
  * VERSIONS
+ *   3  as 2; the build no longer splits a file's kernels before ptxas (--split-compile of nvcc), which made up to 352
+ *     bytes of local memory in kernels for sm_100 and sm_120, in others with each build. Parts are merged at the end
+ *     (attention_merge.h).
  *   2  as 1, without spills. Rows of matrices are found from two or four addresses a unit (248 registers became 222 for
  *     prompts of head_dim 128); merged values wait in the result's own memory between blocks of positions, not in a
  *     second set of accumulators; three quarters of the queries of head_dim 256 (decodes: all) are in shared memory:
@@ -49,6 +52,7 @@
 #ifndef KERNELS_CUDA_ATTENTION_MMA_H
 #define KERNELS_CUDA_ATTENTION_MMA_H
 
+#include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/attention_units.h"
 
 enum {
@@ -367,7 +371,7 @@ __device__ static inline void put_part(const struct kn_attn_call &c, const struc
 			UNROLL_FOR(int e = 0; e < 2; e++) {
 				int d = 8 * n + lane % 4 * 2 + e;
 				if (d < c.pages.head_dim)
-					at[2 + d] = b.value[n][2 * j + e];
+					at[KN_PART_VALUES + d] = b.value[n][2 * j + e];
 			}
 	}
 }
@@ -549,6 +553,8 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
 	else /* the same as merging it would give */
 		put_out(c, item, s.kv_head, begin, block, lane);
+	if (WARPS == 1 && c.arrived != NULL)
+		kn_attn_finish(c, item.row, s.kv_head, lane);
 }
 
 template <int KIND, int WIDE, int WARPS>

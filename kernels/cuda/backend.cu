@@ -28,14 +28,18 @@ void kn_cuda_close(struct kn_backend *b)
 		kn_cuda_host_room_free(b, &b->sets[i].results);
 		b->host->free(b->sets[i].reads);
 	}
-	void *owned[] = {b->ints.at, b->scratch.at, b->picks.at, b->texts.at,        b->draws.at,     b->drawn.at,
-			 b->rows.at, b->parts.at,   b->stage.at, b->flat_weights.at, b->flat_rows.at, b->arrived};
+	void *owned[] = {b->ints.at,         b->scratch.at,   b->picks.at,   b->texts.at, b->draws.at,
+			 b->drawn.at,        b->rows[0].at,   b->rows[1].at, b->parts.at, b->stage.at,
+			 b->flat_weights.at, b->flat_rows.at, b->arrived};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
-	for (int i = 0; i < KN_N_FREQS; i++)
+	for (int i = 0; i < KN_N_FREQS; i++) {
 		if (b->freqs[i].at != NULL)
 			dev_free(b->dev, b->freqs[i].at);
+		if (b->freqs[i].turns.at != NULL)
+			dev_free(b->dev, b->freqs[i].turns.at);
+	}
 	kn_cuda_library_close(b);
 	dev_close(b->dev);
 	b->host->free(b->numbers);
@@ -61,7 +65,8 @@ int kn_cuda_open(const struct kn_config *cfg, struct kn_backend **out, struct sl
 		return rc;
 	}
 	void *arrived = NULL;
-	(void)dev_alloc(b->dev, (1 + (size_t)(b->max_rows > 0 ? b->max_rows : 0)) * sizeof *b->arrived, &arrived);
+	b->n_arrived = b->max_rows > KN_LEAST_ARRIVED ? b->max_rows : KN_LEAST_ARRIVED;
+	(void)dev_alloc(b->dev, (size_t)b->n_arrived * sizeof *b->arrived, &arrived);
 	b->arrived = (uint32_t *)arrived;
 	if (cfg->loose_products)
 		kn_cuda_library_open(b, cfg->choices_path);

@@ -4,11 +4,11 @@
  *
  * backend.cu               the table                    memory.cu   device memory, pages on the host
  * step.cu                  a step's inputs and results  list.cu     commands and graphs
- * rows.cu                  row-wise operations          pages.cu    rotary embedding, pages
+ * rows.cu, rows.h          row-wise operations          pages.cu, rope.h  rotary embedding, pages
  * attention.cu, attention_mma.h, attention_units.h      sample.cu   drawing tokens
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
- * kernel), matvec.cu, mma.cu; library.cu and choices.cu (the vendor's library). Device: device.h; device_cuda.cu and
- * library_cuda.cu on CUDA, emu*.cu in the emulation.
+ * kernel), matvec.cu, then.h (what follows a product), mma.cu; library.cu and choices.cu (the vendor's library).
+ * Device: device.h; device_cuda.cu and library_cuda.cu on CUDA, emu*.cu in the emulation.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -21,20 +21,23 @@ enum {
 	KN_ITEM_ROWS = 64, /* upper bound per item */
 };
 
-/* Frequencies of a rotary embedding, on the device. */
-struct kn_freqs {
-	const double *host; /* their source; NULL: free */
-	double *at;
-};
-
-enum { KN_N_FREQS = 4 }; /* a model has at most two */
-
 /* Device memory that grows on demand. Its content is undefined when a step begins, unless kept. */
 struct kn_room {
 	void *at;
 	size_t bytes;
 	bool kept;
 };
+
+/* Frequencies of a rotary embedding, on the device, and the angles of the step's rows. */
+struct kn_freqs {
+	const double *host; /* their source; NULL: free */
+	double *at;
+	struct kn_room turns; /* [row][pair][cosine, sine] */
+	bool turned;          /* in this step, by that magnitude */
+	float magnitude;
+};
+
+enum { KN_N_FREQS = 4 }; /* a model has at most two */
 
 /* The same on the host, pinned where possible. */
 struct kn_host_room {
@@ -53,6 +56,7 @@ struct kn_converted {
 	const float *x; /* NULL: none */
 	int n_rows, n_in;
 	int numbers;     /* their format: enum dev_numbers (library.h) */
+	int room;        /* of kn_backend.rows */
 	uint64_t serial; /* dev_serial after the last product of them */
 };
 
@@ -61,7 +65,7 @@ struct kn_width {
 	int n_in, numbers; /* enum dev_numbers; -1: several formats */
 };
 
-enum { KN_N_WIDTHS = 16, KN_LATE = 4096 };
+enum { KN_N_WIDTHS = 16, KN_LATE = 4096, KN_LEAST_ARRIVED = 4096 };
 
 /* The destination of consecutive results. */
 struct kn_read {
@@ -121,7 +125,8 @@ struct kn_backend {
 	int n_numbers;
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks, texts;
-	struct kn_room rows, parts, stage; /* converted activations, parts of products, weights being generated */
+	struct kn_room rows[2];      /* converted activations; the second: of at most eight rows (KN_ROWS) */
+	struct kn_room parts, stage; /* parts of products, weights being generated */
 	struct kn_upload uploads[KN_UPLOADS];
 	int next_upload;
 	struct kn_converted converted;
@@ -153,7 +158,8 @@ struct kn_backend {
 		uint64_t serial;
 		int type;
 	} last;
-	uint32_t *arrived; /* [1 + max_rows] of the device, zero between kernels; NULL: no memory for them */
+	uint32_t *arrived; /* [n_arrived] of the device, zero between kernels; NULL: no memory for them */
+	int n_arrived;     /* at least max_rows */
 	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
@@ -261,8 +267,9 @@ int kn_cuda_library_product(struct kn_backend *b, const struct kn_weight *w, con
 
 /* One layer's pages of a pool (kernels.h). */
 struct kn_pages {
-	const int32_t *table;
-	int max_pages, page_tokens;
+	const int32_t *table; /* of its group, of the first sequence */
+	int row;              /* numbers from one sequence to the next */
+	int page_tokens;
 	int page_shift; /* log2 of page_tokens; -1: not a power of two */
 	int n_layers, layer, n_kv_heads, head_dim;
 	int scales_at;      /* offset of the scales in a block, for types with scales */
@@ -272,8 +279,8 @@ struct kn_pages {
 static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const struct kn_kv *kv, int layer)
 {
 	struct kn_pages p;
-	p.table = b->table;
-	p.max_pages = b->step->max_pages;
+	p.table = b->table + (int64_t)kv->group * b->step->max_pages;
+	p.row = b->step->n_groups * b->step->max_pages;
 	p.page_tokens = kv->page_tokens;
 	p.page_shift = -1;
 	for (int i = 0; i < 30; i++)
@@ -295,7 +302,7 @@ __device__ static inline bool kn_has_scales(int type) { return type == KN_KV_Q8 
 __device__ static inline int64_t kn_block_at(const struct kn_pages &p, int seq, int pos, int head)
 {
 	int index = p.page_shift >= 0 ? pos >> p.page_shift : pos / p.page_tokens;
-	int64_t page = p.table[(int64_t)seq * p.max_pages + index];
+	int64_t page = p.table[(int64_t)seq * p.row + index];
 	return ((page * p.n_layers + p.layer) * p.n_kv_heads + head) * p.head_bytes;
 }
 

@@ -227,19 +227,29 @@ __device__ static inline bool kn_is_last_block(uint32_t *arrived, uint32_t n)
 	return is;
 }
 
-/* The warp's sum, returned in every lane; the order is a fixed tree. */
-__device__ static inline float kn_warp_sum(float v)
-{
-	for (int step = KN_WARP / 2; step > 0; step /= 2)
-		v += kn_shuffle_xor(v, step);
-	return v;
-}
+/* Fixed trees over the lanes of a warp. V: float, the value of one lane; the emulation runs the same tree with the
+ * values of all lanes at once (emu.h). */
+struct kn_sum_tree {
+	template <typename V> __device__ static inline V of(V v)
+	{
+		for (int step = KN_WARP / 2; step > 0; step /= 2)
+			v = v + kn_shuffle_xor(v, step);
+		return v;
+	}
+};
 
-__device__ static inline float kn_warp_max(float v)
-{
-	for (int step = KN_WARP / 2; step > 0; step /= 2)
-		v = fmaxf(v, kn_shuffle_xor(v, step));
-	return v;
-}
+struct kn_max_tree {
+	template <typename V> __device__ static inline V of(V v)
+	{
+		for (int step = KN_WARP / 2; step > 0; step /= 2)
+			v = fmaxf(v, kn_shuffle_xor(v, step));
+		return v;
+	}
+};
+
+/* The warp's sum, returned in every lane. */
+__device__ static inline float kn_warp_sum(float v) { return kn_tree<kn_sum_tree>(v); }
+
+__device__ static inline float kn_warp_max(float v) { return kn_tree<kn_max_tree>(v); }
 
 #endif

@@ -25,7 +25,11 @@ __device__ static inline void kn_begin(void)
 
 __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
 
+template <typename TREE> __device__ static inline float kn_tree(float v) { return TREE::of(v); }
+
 __device__ static inline float kn_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+
+__device__ static inline double kn_fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 
 __device__ static inline float kn_bits_float(uint32_t bits) { return __uint_as_float(bits); }
 

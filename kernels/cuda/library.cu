@@ -225,7 +225,7 @@ static int flattened(struct kn_backend *b, const float *x, int n_rows, const str
 			       (unsigned)n_rows, KN_ROW_THREADS, shared, x, w->n_in, s->n_in, (uint16_t *)(void *)to,
 			       inverse);
 	if (rc == 0)
-		*c = {x, n_rows, w->n_in, (int)s->numbers, 0};
+		*c = {x, n_rows, w->n_in, (int)s->numbers, 0, 0};
 	return rc;
 }
 

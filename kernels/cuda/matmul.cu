@@ -61,16 +61,20 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 	}
 }
 
-/* Reserves room in b->rows for converted rows: units, then sums, then inverses. */
-static int room_for(struct kn_backend *b, int n_rows, int n_in, bool bf16, struct kn_into *out)
+/* Where rows are converted to: few not to where the last ones are, since blocks of a product that still read these may
+ * run beside one that makes the next (then.h). */
+static int room_of(const struct kn_backend *b, int n_rows) { return n_rows <= KN_ROWS ? 1 - b->converted.room : 0; }
+
+/* Reserves room in b->rows[room] for converted rows: units, then sums, then inverses. */
+static int room_for(struct kn_backend *b, int room, int n_rows, int n_in, bool bf16, struct kn_into *out)
 {
 	int n_slabs = (int)kn_cuda_chunks(n_in) * KN_SLABS, tiles = (n_rows + KN_ROWS - 1) / KN_ROWS;
 	size_t all = (size_t)tiles * KN_ROWS, units = (size_t)tiles * (size_t)n_slabs * KN_PIECE;
 	size_t sums = (size_t)tiles * (size_t)n_slabs * 2 * KN_ROWS * sizeof(float);
-	int rc = kn_cuda_room(b, &b->rows, units + sums + all * sizeof(float));
+	int rc = kn_cuda_room(b, &b->rows[room], units + sums + all * sizeof(float));
 	if (rc != 0)
 		return rc;
-	uint8_t *at = (uint8_t *)b->rows.at;
+	uint8_t *at = (uint8_t *)b->rows[room].at;
 	*out = {}; /* it becomes part of commands: padding must be zero */
 	out->units = at;
 	out->sums = (float *)(at + units);
@@ -87,19 +91,20 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 {
 	struct kn_converted *c = &b->converted;
 	struct kn_into to;
-	int rc = room_for(b, n_rows, n_in, bf16, &to);
+	bool there = c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 &&
+		     c->serial == dev_serial(b->dev);
+	int room = there ? c->room : room_of(b, n_rows), rc = room_for(b, room, n_rows, n_in, bf16, &to);
 	if (rc != 0)
 		return rc;
 	*out = {to.units, to.sums, to.inverse, n_rows, to.n_slabs};
-	if (c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 &&
-	    c->serial == dev_serial(b->dev))
+	if (there)
 		return 0;
 	c->x = NULL;
 	rc = kn_launch(b->dev, "convert", bf16 ? convert<true> : convert<false>, (unsigned)to.n_all, KN_ROW_THREADS,
 		       KN_ROW_THREADS / KN_WARP * sizeof(float), x, n_rows, n_in, to.n_slabs, to.units, to.sums,
 		       to.inverse);
 	if (rc == 0)
-		*c = {x, n_rows, n_in, bf16, 0};
+		*c = {x, n_rows, n_in, bf16, room, 0};
 	return rc;
 }
 
@@ -125,12 +130,13 @@ int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out
 	if (i == b->n_widths || b->widths[i].numbers < 0 || b->library != NULL)
 		return 0;
 	b->converted.x = NULL;
-	return room_for(b, n_rows, n_in, b->widths[i].numbers != 0, out);
+	return room_for(b, room_of(b, n_rows), n_rows, n_in, b->widths[i].numbers != 0, out);
 }
 
 void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to)
 {
-	b->converted = {x, to->n_rows, n_in, (int)to->bf16, dev_serial(b->dev)};
+	int room = to->units == b->rows[1].at;
+	b->converted = {x, to->n_rows, n_in, (int)to->bf16, room, dev_serial(b->dev)};
 }
 
 /* ---- F32 ---- */

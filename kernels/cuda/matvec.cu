@@ -33,8 +33,20 @@
  *     one kernel to the start of the next, 1 to 1.5 us, for an atomic add and a fence of each block. Counted for 32
  *     layers: 96 launches of 330, some 100 us of 3.5 ms. For more rows a block each in parallel is quicker. Not measured
  *     on a device.
+ *  5  up to eight rows: a rotation of queries and keys, and a gate whose numbers become bfloat16, follow by shares
+ *     (then.h), so they run beside the other tiles' products instead of after all of them. Each block has a fence and
+ *     an atomic add for it, as in 4. Counted for an 8B model: a rotation has 8 shares of 48 tiles; a warp a row reads 5
+ *     heads in 3 rounds and writes 256 numbers, some 4 waits for the second-level cache, 1.5 us at the end of the
+ *     kernel that would be 2 to 2.5 as one of its own. A gate has 896 shares of two tiles; each reads 1 KB of eight
+ *     rows, where its kernel read 0.9 MB in 8 blocks. What it costs: the gate writes the next product's rows while
+ *     other tiles read this one's, so few rows are converted to two places in turn (8 rows of 14336: 0.23 MB more).
+ *     Not done by shares: a norm, which needs its whole row: of eight rows one block would read 0.25 MB and write
+ *     0.3, 5 us against 2 for 8 blocks; and gates that become float16, which need the row's largest number first.
+ *     Launches of a step, counted in tests/kernels/test_steps.c, with attention's (attention.cu): bf16 234, now 171;
+ *     eight rows 329, now 234; q4_k_m, half of whose layers have three products for one, 266, now 235. Eight rows of
+ *     float16 activations keep the kernels of their gates and attention's merging. Not measured on a device.
  */
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/then.h"
 
 enum {
 	THREADS = KN_PARTS * KN_WARP,
@@ -99,13 +111,14 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec
 	multiply<TYPE, NT>(p);
 }
 
-/* The last block also does what follows. */
+/* The last block of each share also does what follows. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_then(struct kn_product p, struct kn_then then)
 {
 	kn_begin();
 	multiply<TYPE, 1>(p);
-	if (kn_is_last_block(then.arrived, gridDim.x))
-		kn_then_rows(then);
+	struct kn_share share = kn_share_of(then, (int)blockIdx.x, (int)gridDim.x);
+	if (kn_is_last_block(then.arrived + share.i, (uint32_t)share.n))
+		kn_then_share(then, share.i);
 }
 
 template <int NT> static size_t shared_bytes() { return KN_PARTS * NT * KN_ROWS * KN_OUTS * sizeof(float); }
@@ -127,11 +140,30 @@ static const struct kn_product *last_product(struct kn_backend *b)
 	return (const struct kn_product *)kn_args_of(kn_list_at(l, b->last.at));
 }
 
+static int rows_of(const struct kn_then *then)
+{
+	return then->what == KN_THEN_ROPE ? then->rope.n_rows : then->c.n_rows;
+}
+
+/* Whether the blocks of a product of n_out outputs can share it out. */
+static bool can_share(const struct kn_backend *b, int n_out, const struct kn_then *then)
+{
+	const struct kn_pages *pages = &then->rope.pages;
+	if (then->what < KN_THEN_PAIRED_SILU)
+		return rows_of(then) <= FEW;
+	if (rows_of(then) > KN_ROWS)
+		return false;
+	if (then->what < KN_THEN_ROPE)
+		return then->c.wide && then->c.width % KN_OUTS == 0 && then->c.width / KN_OUTS <= b->n_arrived;
+	return pages->head_dim % KN_OUTS == 0 && pages->n_kv_heads <= b->n_arrived &&
+	       n_out % (pages->n_kv_heads * pages->head_dim) == 0;
+}
+
 int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then *then)
 {
 	const struct kn_product *last = last_product(b);
-	if (last == NULL || b->arrived == NULL || last->y != y || last->n_out != n_out || last->x.n_rows > FEW ||
-	    last->x.n_rows != then->c.n_rows)
+	if (last == NULL || b->arrived == NULL || last->y != y || last->n_out != n_out ||
+	    last->x.n_rows != rows_of(then) || !can_share(b, n_out, then))
 		return KN_NOT_TAKEN;
 	struct kn_product p = *last;
 	then->arrived = b->arrived;
@@ -140,6 +172,17 @@ int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then
 		return KN_LAUNCH(b->dev, matvec_then<decltype(t)::type>, (unsigned)kn_cuda_tiles(p.n_out), THREADS,
 				 shared_bytes<1>(), p, *then);
 	});
+}
+
+bool kn_cuda_take_back(struct kn_backend *b, struct kn_product *p, int *type)
+{
+	const struct kn_product *last = last_product(b);
+	if (last == NULL)
+		return false;
+	*p = *last;
+	*type = b->last.type;
+	kn_list_undo(b->dev, b->last.at);
+	return true;
 }
 
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)

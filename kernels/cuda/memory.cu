@@ -20,6 +20,7 @@ enum {
 	PART_BYTES = 128 << 20,    /* parts of products and attention; a device's parallelism bounds both */
 	ROW_BYTES = 4,             /* per converted activation with its sums; half of it allows for growth */
 	STEP_INTS = 24,            /* per row, with growth */
+	TURN_BYTES = 3 << 10,      /* per row: angles of two tables of frequencies for heads of 256, with growth */
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };
 
@@ -27,8 +28,8 @@ enum {
 static uint64_t later(const struct kn_backend *b)
 {
 	uint64_t rows = (uint64_t)b->max_rows + KN_ROWS, bytes = PART_BYTES;
-	bytes += rows * (uint64_t)b->widest_in * ROW_BYTES;
-	bytes += (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
+	bytes += (rows + KN_ROWS) * (uint64_t)b->widest_in * ROW_BYTES;
+	bytes += rows * TURN_BYTES + (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
 	if (b->library != NULL)
 		bytes += (rows + (uint64_t)b->longest_out) *
 			 ((uint64_t)b->widest_in * sizeof(uint16_t) + sizeof(float)) * 3 / 2;
@@ -124,11 +125,14 @@ int kn_cuda_await_pages(struct kn_backend *b, const struct kn_step *s)
 	for (int r = 0; r < s->n_rows; r++) {
 		if (r + 1 < s->n_rows && s->row_seq[r + 1] == s->row_seq[r] && s->row_pos[r + 1] >= s->row_pos[r])
 			continue; /* the next row reads the same pages and more */
-		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		int n = s->page_tokens > 0 ? s->row_pos[r] / s->page_tokens + 1 : s->max_pages;
-		for (int i = 0; i < n && i < s->max_pages; i++)
-			if ((*late_of(b, table[i]) & bit_of(table[i])) != 0)
-				return await_all(b);
+		int n_groups = s->n_groups > 0 ? s->n_groups : 1;
+		for (int g = 0; g < n_groups; g++) {
+			const int32_t *table = kn_table_of(s, s->row_seq[r], g);
+			for (int i = 0; i < n && i < s->max_pages; i++)
+				if (table[i] >= 0 && (*late_of(b, table[i]) & bit_of(table[i])) != 0)
+					return await_all(b);
+		}
 	}
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotary embedding and writing keys and values to pages in the pool's type, in one kernel: a block handles a row, all
- * of it or one key head with its query heads. It computes the row's angles once, in double like the reference (in
- * float the error at position 100,000 would be 2^-8).
+ * Rotary embedding and writing keys and values to pages (rope.h). The angles' cosines and sines are made once a step,
+ * for all layers that turn by the same frequencies, in double like the reference (in float the error at position
+ * 100,000 would be 2^-8).
  *
  * VERSIONS
  *  1  one block a row, one number a thread at a time.
@@ -13,162 +13,80 @@
  *     of it a row and layer at most. Not measured on a device yet; expected: decodes bound by the launch (the
  *     double sines of 64 pairs are made by 64 threads at once), prompts within 2 times a copy.
  *  3  queries, keys and values may be parts of one row (a joined product's): a stride.
+ *  4  angles once a step, not in each layer: of 8 rows and 32 layers 512 sines and cosines, not 131,072 (each block had
+ *     its own), some 60 operations in double each, of which some devices do two a cycle and multiprocessor. Layers read
+ *     512 bytes a row instead, from the second-level cache. One launch more a step. The library's cos and sin have a path
+ *     for angles beyond 2^31, with local memory (80 bytes a thread for sm_80); here there is none. A warp has a row's
+ *     key head, without blocks of other shapes for many rows.
+ *  5  after a product of up to eight rows no kernel of its own (matvec.cu).
+ *     Not measured on a device.
  */
-#include "kernels/cuda/backend.h"
+#include "kernels/cuda/then.h"
 
-enum {
-	THREADS = 128,
-	MANY_ROWS =
-	    256, /* from this many rows on a block handles a whole row: angles are expensive where doubles are slow */
-};
+enum { THREADS = 128, WARPS = THREADS / KN_WARP };
 
-struct turn {
-	int n_rot;
-	bool halves, wide; /* wide: four numbers at a time */
-	float magnitude;
-	const double *inv_freq;
-	float grow; /* of queries (kn_rope) */
-	int grow_every, grow_from;
-};
+/* ---- angles ---- */
 
-/* Rotates one pair. */
-__device__ static inline void turn_pair(float *a, float *b, float c, float s)
+/* Cosine and sine of an angle from 0 to 2^31, off by at most some 2^-52. The angle less n · pi / 2 is exact up to the
+ * last rounding: the first product's difference has no more than 53 bits. What is left is at most pi / 4, where the
+ * series' next terms are below 2^-58. The same operations everywhere, so the same bits. */
+__device__ static inline void cos_sin(double angle, double *c, double *s)
 {
-	float u = *a, v = *b;
-	*a = u * c - v * s;
-	*b = u * s + v * c;
+	double n = rint(angle * 0x1.45F306DC9C883p-1);
+	double x = kn_fma(-n, 0x1.1A62633145C07p-54, kn_fma(-n, 0x1.921FB54442D18p0, angle)), z = x * x;
+	const double odd[] = {1 / 355687428096000.0, -1 / 1307674368000.0, 1 / 6227020800.0, -1 / 39916800.0,
+			      1 / 362880.0,          -1 / 5040.0,          1 / 120.0,        -1 / 6.0};
+	const double even[] = {1 / 20922789888000.0, -1 / 87178291200.0, 1 / 479001600.0, -1 / 3628800.0,
+			       1 / 40320.0,          -1 / 720.0,         1 / 24.0};
+	double sine = odd[0], cosine = even[0];
+	UNROLL_FOR(int i = 1; i < 8; i++)
+		sine = kn_fma(sine, z, odd[i]);
+	UNROLL_FOR(int i = 1; i < 7; i++)
+		cosine = kn_fma(cosine, z, even[i]);
+	sine = kn_fma(sine * z, x, x);
+	cosine = kn_fma(cosine * z, z, 1 - z / 2);
+	int quarter = (int)((int64_t)n & 3);
+	double a = quarter % 2 == 0 ? cosine : sine, b = quarter % 2 == 0 ? sine : cosine;
+	*c = quarter == 1 || quarter == 2 ? -a : a;
+	*s = quarter >= 2 ? -b : b;
 }
 
-/* Rotates the pairs of n_heads contiguous heads. */
-__device__ static void rotate(const struct turn &turn, const float *turns, float *x, int n_heads, int head_dim, int t)
-{
-	int half = turn.n_rot / 2;
-	for (int i = t; !turn.wide && i < n_heads * half; i += THREADS) {
-		int pair = i % half, a = turn.halves ? pair : 2 * pair, b = turn.halves ? pair + half : a + 1;
-		float *head = x + (int64_t)(i / half) * head_dim;
-		turn_pair(head + a, head + b, turns[2 * pair], turns[2 * pair + 1]);
-	}
-	for (int i = t; turn.wide && i < n_heads * half / 4; i += THREADS) {
-		int pair = i * 4 % half, a = turn.halves ? pair : 2 * pair, b = turn.halves ? pair + half : a + 4;
-		float *head = x + (int64_t)(i * 4 / half) * head_dim;
-		const float *by = turns + 2 * pair;
-		struct kn_f4 *first = (struct kn_f4 *)(void *)(head + a), *second = (struct kn_f4 *)(void *)(head + b);
-		struct kn_f4 u = *first, v = *second;
-		turn_pair(&u.x, turn.halves ? &v.x : &u.y, by[0], by[1]);
-		turn_pair(turn.halves ? &u.y : &u.z, turn.halves ? &v.y : &u.w, by[2], by[3]);
-		turn_pair(turn.halves ? &u.z : &v.x, turn.halves ? &v.z : &v.y, by[4], by[5]);
-		turn_pair(turn.halves ? &u.w : &v.z, &v.w, by[6], by[7]);
-		*first = u;
-		*second = v;
-	}
-}
-
-/* The factor of queries at a position, as kn_rope_grown. */
-__device__ static inline float grown(const struct turn &turn, int pos)
-{
-	if (turn.grow == 0.0f)
-		return 1.0f;
-	return (float)(1 + (double)turn.grow * log((double)(1 + ((int64_t)pos + turn.grow_from) / turn.grow_every)));
-}
-
-/* The 8-bit scale of a head's elements (kv_type.h), returned in all lanes. */
-__device__ static inline float scale_of(int type, const float *x, int n, int lane)
-{
-	float most = 0, none = 0; /* none: nonzero if an element is not finite */
-	for (int d = lane; d < n; d += KN_WARP) {
-		most = fmaxf(most, fabsf(x[d]));
-		none = fabsf(x[d]) < INFINITY ? none : 1.0f;
-	}
-	most = kn_warp_max(most);
-	none = kn_warp_max(none);
-	float scale = most / (type == KN_KV_Q8 ? 127.0f : 448.0f);
-	if (none > 0)
-		return kn_bits_float(0x7FC00000u);
-	return scale >= 0x1p-126f ? scale : 0.0f;
-}
-
-/* Clamps x to ±most; NaN stays NaN. */
-__device__ static inline float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
-
-/* NaN has the same bits on every backend. */
-__device__ static inline uint16_t f16_of(float x)
-{
-	if (x != x)
-		return (uint16_t)((kn_float_bits(x) >> 16 & 0x8000u) | 0x7E00u);
-	return kn_float_f16(within(x, 65504.0f));
-}
-
-__device__ static inline uint8_t q8_of(float x)
-{
-	float q = rintf(x);
-	return (uint8_t)(int8_t)(q >= 127.0f ? 127 : q > -127.0f ? (int)q : -127);
-}
-
-/* A warp writes one token's elements to its block: element d at index at + d · apart. */
-__device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart,
-				  int lane)
-{
-	float scale = 1;
-	if (kn_has_scales(type)) {
-		scale = scale_of(type, x, n, lane);
-		if (lane == 0)
-			*(float *)(void *)(block + scale_at) = scale;
-	}
-	for (int d = lane; d < n; d += KN_WARP) {
-		int64_t i = at + (int64_t)d * apart;
-		switch (type) {
-		case KN_F32: ((float *)(void *)block)[i] = x[d]; break;
-		case KN_F16: ((uint16_t *)(void *)block)[i] = f16_of(x[d]); break;
-		case KN_BF16: ((uint16_t *)(void *)block)[i] = kn_float_bf16(within(x[d], 0x1.FEp127f)); break;
-		case KN_KV_Q8: block[i] = scale > 0 ? q8_of(x[d] / scale) : 0; break;
-		default: block[i] = scale > 0 ? (uint8_t)kn_float_e4m3(x[d] / scale) : 0; break;
-		}
-	}
-}
-
-/* Block (row, y) has key heads y · heads_each and up. q_row, k_row: floats from a row to the next. */
-__global__ void rope_kv_write(struct turn turn, struct kn_pages pages, int type, const int32_t *row_pos,
-			      const int32_t *row_seq, float *q, int n_heads, int q_row, float *k, const float *v,
-			      int k_row, uint8_t *k_pool, uint8_t *v_pool, int heads_each)
+/* turns[row][half][cosine, sine] */
+__global__ void find_turns(const int32_t *row_pos, int n, int half, double magnitude, const double *inv_freq,
+			   float *turns)
 {
 	kn_begin();
-	float *turns = (float *)kn_shared(); /* [n_rot / 2][cosine, sine] */
-	int t = (int)threadIdx.x, row = (int)blockIdx.x, hd = pages.head_dim, pos = row_pos[row];
-	int first = (int)blockIdx.y * heads_each, group = n_heads / pages.n_kv_heads;
-	int n = pages.n_kv_heads - first < heads_each ? pages.n_kv_heads - first : heads_each;
-	for (int i = t; i < turn.n_rot / 2; i += THREADS) {
-		double angle = (double)pos * turn.inv_freq[i];
-		turns[2 * i] = (float)((double)turn.magnitude * cos(angle));
-		turns[2 * i + 1] = (float)((double)turn.magnitude * sin(angle));
-	}
-	kn_barrier();
-	q += (int64_t)row * q_row + (int64_t)first * group * hd;
-	k += (int64_t)row * k_row + (int64_t)first * hd;
-	v += (int64_t)row * k_row + (int64_t)first * hd;
-	rotate(turn, turns, q, n * group, hd, t);
-	rotate(turn, turns, k, n, hd, t);
-	kn_barrier(); /* other threads rotated the values written below */
-	float factor = grown(turn, pos);
-	for (int i = t; factor != 1.0f && i < n * group * hd; i += THREADS)
-		q[i] *= factor;
-	int in_page = kn_pos_in_page(pages, pos), lane = t % KN_WARP;
-	for (int h = t / KN_WARP; h < 2 * n; h += THREADS / KN_WARP) {
-		int64_t at = kn_block_at(pages, row_seq[row], pos, first + h / 2);
-		int scale_at = pages.scales_at + 4 * in_page;
-		if (h % 2 == 0)
-			put(type, k_pool + at, scale_at, k + h / 2 * hd, hd, in_page, pages.page_tokens, lane);
-		else
-			put(type, v_pool + at, scale_at, v + h / 2 * hd, hd, in_page * hd, 1, lane);
-	}
+	int i = (int)blockIdx.x * THREADS + (int)threadIdx.x;
+	double c, s;
+	if (i >= n)
+		return;
+	cos_sin((double)row_pos[i / half] * inv_freq[i % half], &c, &s);
+	turns[2 * i] = (float)(magnitude * c);
+	turns[2 * i + 1] = (float)(magnitude * s);
+}
+
+/* ---- one kernel ---- */
+
+/* A warp for each row's key head. */
+__global__ void rope_kv_write(struct rope_call c)
+{
+	kn_begin();
+	int i = (int)blockIdx.x * WARPS + (int)threadIdx.x / KN_WARP, lane = (int)threadIdx.x % KN_WARP;
+	int row = i / c.pages.n_kv_heads, head = i % c.pages.n_kv_heads;
+	if (row < c.n_rows)
+		turn_head(c, row, head, lane);
+	kn_barrier(); /* other lanes rotated the values written below */
+	if (row < c.n_rows)
+		write_head(c, row, head, lane);
 }
 
 /* The frequencies on the device. A model has at most two tables, which do not change while the backend is open, so
  * their address identifies them. */
-static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const double **out)
+static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, struct kn_freqs **out)
 {
 	for (int i = 0; i < KN_N_FREQS; i++)
 		if (b->freqs[i].host == rope->inv_freq) {
-			*out = b->freqs[i].at;
+			*out = &b->freqs[i];
 			return 0;
 		}
 	struct kn_freqs *f = &b->freqs[b->next_freqs];
@@ -181,6 +99,7 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const doub
 		dev_free(b->dev, f->at);
 	f->host = NULL;
 	f->at = NULL;
+	f->turned = false;
 	void *at = NULL;
 	rc = dev_alloc(b->dev, bytes, &at);
 	if (rc != 0)
@@ -189,42 +108,97 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, const doub
 	if ((rc = dev_copy_in(b->dev, f->at, rope->inv_freq, bytes)) != 0)
 		return rc;
 	f->host = rope->inv_freq;
-	*out = f->at;
+	*out = f;
 	return 0;
 }
 
-static int launch(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, int q_row, float *k,
-		  const float *v, int k_row, const struct kn_kv *kv, int layer)
+/* The kernel that makes the angles, once a step. A product that was recorded last stays the last: what follows it may
+ * become its end. */
+static int find(struct kn_backend *b, const struct kn_rope *rope, struct kn_freqs *f)
 {
-	struct turn turn = {};
-	turn.n_rot = rope->n_rot;
-	turn.halves = rope->halves;
-	turn.magnitude = rope->magnitude;
-	turn.grow = rope->grow;
-	turn.grow_every = rope->grow_every;
-	turn.grow_from = rope->grow_from;
-	/* Four pairs lie in 16 bytes twice, and every head begins at a multiple of 16. */
-	turn.wide = rope->n_rot % 8 == 0 && kv->head_dim % 4 == 0 && ((uintptr_t)q | (uintptr_t)k) % 16 == 0;
-	if (rope->n_rot > 0 && freqs_of(b, rope, &turn.inv_freq) != 0)
+	int half = rope->n_rot / 2, n = b->step->n_rows * half, type = 0;
+	struct kn_product last;
+	if (kn_cuda_room(b, &f->turns, (size_t)n * 2 * sizeof(float)) != 0)
 		return SL_EIO;
-	int n_rows = b->step->n_rows, heads_each = n_rows < MANY_ROWS ? 1 : kv->n_kv_heads;
-	dim3 grid((unsigned)n_rows, (unsigned)((kv->n_kv_heads + heads_each - 1) / heads_each));
-	return KN_LAUNCH(b->dev, rope_kv_write, grid, THREADS, (size_t)rope->n_rot * sizeof(float), turn,
-			 kn_pages_of(b, kv, layer), kv->type, b->pos, b->seq, q, n_heads, q_row, k, v, k_row,
-			 (uint8_t *)kv->k, (uint8_t *)kv->v, heads_each);
+	bool back = kn_cuda_take_back(b, &last, &type);
+	int rc = KN_LAUNCH(b->dev, find_turns, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, b->pos, n, half,
+			   (double)rope->magnitude, f->at, (float *)f->turns.at);
+	if (rc == 0 && back)
+		rc = kn_cuda_matvec(b, type, &last);
+	f->turned = rc == 0;
+	f->magnitude = rope->magnitude;
+	return rc;
+}
+
+static int angles(struct kn_backend *b, const struct kn_rope *rope, struct turn *turn)
+{
+	struct kn_freqs *f;
+	if (rope->n_rot == 0)
+		return 0;
+	if (freqs_of(b, rope, &f) != 0)
+		return SL_EIO;
+	if ((!f->turned || f->magnitude != rope->magnitude) && find(b, rope, f) != 0)
+		return SL_EIO;
+	turn->turns = (const float *)f->turns.at;
+	return 0;
+}
+
+/* y: what the product made last, [n_out] a row; its last q_width outputs but those of keys and values, if it has these,
+ * are queries. */
+static int launch(struct kn_backend *b, const struct kn_rope *rope, struct rope_call *c, const struct kn_kv *kv,
+		  int layer, const float *y, int q_width, int n_out)
+{
+	struct kn_then then = {};
+	c->turn.n_rot = rope->n_rot;
+	c->turn.halves = rope->halves;
+	c->turn.grow = rope->grow;
+	c->turn.grow_every = rope->grow_every;
+	c->turn.grow_from = rope->grow_from;
+	/* Four pairs lie in 16 bytes twice, and every head begins at a multiple of 16. */
+	c->turn.wide = rope->n_rot % 8 == 0 && kv->head_dim % 4 == 0 && ((uintptr_t)c->q | (uintptr_t)c->k) % 16 == 0;
+	if (angles(b, rope, &c->turn) != 0)
+		return SL_EIO;
+	c->pages = kn_pages_of(b, kv, layer);
+	c->type = kv->type;
+	c->row_pos = b->pos;
+	c->row_seq = b->seq;
+	c->k_pool = (uint8_t *)kv->k;
+	c->v_pool = (uint8_t *)kv->v;
+	c->n_rows = b->step->n_rows;
+	then.what = KN_THEN_ROPE;
+	then.rope = *c;
+	then.q_width = q_width;
+	int rc = kn_cuda_then(b, y, n_out, &then), n = c->n_rows * kv->n_kv_heads;
+	return rc == KN_NOT_TAKEN
+		   ? KN_LAUNCH(b->dev, rope_kv_write, (unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, *c)
+		   : rc;
 }
 
 int kn_cuda_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			  const float *v, const struct kn_kv *kv, int layer)
 {
-	return launch(b, rope, q, n_heads, n_heads * kv->head_dim, k, v, kv->n_kv_heads * kv->head_dim, kv, layer);
+	struct rope_call c = {}; /* padding must be zero in a command */
+	int kv_width = kv->n_kv_heads * kv->head_dim;
+	c.q = q;
+	c.k = k;
+	c.v = v;
+	c.n_heads = n_heads;
+	c.q_row = n_heads * kv->head_dim;
+	c.k_row = kv_width;
+	return launch(b, rope, &c, kv, layer, v, 0, kv_width);
 }
 
 int kn_cuda_qkv_rope_write(struct kn_backend *b, const struct kn_rope *rope, float *qkv, int n_heads,
 			   const struct kn_kv *kv, int layer)
 {
+	struct rope_call c = {};
 	int q_width = n_heads * kv->head_dim, kv_width = kv->n_kv_heads * kv->head_dim, row = q_width + 2 * kv_width;
-	return launch(b, rope, qkv, n_heads, row, qkv + q_width, qkv + q_width + kv_width, row, kv, layer);
+	c.q = qkv;
+	c.k = qkv + q_width;
+	c.v = qkv + q_width + kv_width;
+	c.n_heads = n_heads;
+	c.q_row = c.k_row = row;
+	return launch(b, rope, &c, kv, layer, qkv, q_width, row);
 }
 
 int kn_cuda_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int dst)

@@ -22,8 +22,10 @@
  *     on a device.
  *  4  after a product of one or two rows no kernel of its own (matvec.cu): 7 launches a layer and 8 with parts of
  *     attention, 234 a step of a decode in bf16, counted in tests/kernels/test_steps.c.
+ *  5  a gate in bfloat16 after a product of up to eight rows has none either, nor a rotation or the merging of
+ *     attention's parts: 5 launches a layer of one or two rows, 7 of up to eight (the norms).
  */
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/then.h"
 
 enum {
 	THREADS = 128,
@@ -230,8 +232,8 @@ template <class OP> __global__ void halves_into(OP op, struct row_call c)
 }
 
 template <class OP>
-static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, const float *x, int n_rows, int width,
-			 float *y)
+static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, enum kn_then_what paired, const float *x,
+			 int n_rows, int width, float *y)
 {
 	struct row_call c = {}; /* padding must be zero in a command */
 	c.x = const_cast<float *>(x);
@@ -243,7 +245,7 @@ static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, co
 		return SL_EIO;
 	if (c.to.units == NULL)
 		return KN_LAUNCH(b->dev, halves<OP>, dim3((unsigned)n_rows, blocks_of(width)), THREADS, 0, op, c);
-	int rc = follow(b, what, c, x, 2 * width);
+	int rc = follow(b, c.to.bf16 ? paired : what, c, x, 2 * width);
 	if (rc == KN_NOT_TAKEN)
 		rc = KN_LAUNCH(b->dev, halves_into<OP>, (unsigned)c.to.n_all, NORM_THREADS, NORM_WARPS * sizeof(float),
 			       op, c);
@@ -254,8 +256,8 @@ static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, co
 int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
 {
 	n_rows = kn_cuda_rows(b, n_rows);
-	return gelu ? launch_halves(b, gelu_mul{}, KN_THEN_GELU, x, n_rows, width, y)
-		    : launch_halves(b, silu_mul{}, KN_THEN_SILU, x, n_rows, width, y);
+	return gelu ? launch_halves(b, gelu_mul{}, KN_THEN_GELU, KN_THEN_PAIRED_GELU, x, n_rows, width, y)
+		    : launch_halves(b, silu_mul{}, KN_THEN_SILU, KN_THEN_PAIRED_SILU, x, n_rows, width, y);
 }
 
 int kn_cuda_add(struct kn_backend *b, float *x, const float *y, int n_rows, int width)

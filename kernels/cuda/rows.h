@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norms and gates of one row, for kernels of their own (rows.cu) and for the end of another kernel (matvec.cu), with
+ * Norms and gates of one row, for kernels of their own (rows.cu) and for the end of another kernel (then.h), with
  * the same bits: both have NORM_THREADS threads a row.
  */
 #ifndef KERNELS_CUDA_ROWS_H
@@ -211,42 +211,14 @@ template <class OP> __device__ static inline void gate_row(const OP &op, const s
 			   c.wide, most, (float *)kn_shared());
 }
 
-/* ---- after a product ---- */
-
-enum kn_then_what : int32_t { KN_THEN_NORM, KN_THEN_SILU, KN_THEN_GELU };
-
-/* What the last block of a product of few rows does with its result. */
-struct kn_then {
-	enum kn_then_what what;
-	uint32_t *arrived; /* 0 before and after */
-	struct row_call c;
-};
-
-/* By NORM_THREADS threads, as the kernels of these operations do it: narrow norms by a warp each, all else row after
- * row. Rows that a tile lacks need no zeros: the products of a row depend on no other. */
-__device__ static inline void kn_then_rows(const struct kn_then &then)
+/* Numbers i…i+3 of a row of y and, as they are bfloat16, of what products take: whoever has them can write them. Past
+ * the row's end: zeros. */
+template <class OP> __device__ static inline void gate4_into(const OP &op, const struct row_call &c, int row, int i)
 {
-	const struct row_call &c = then.c;
-	int t = (int)threadIdx.x, warp = t / KN_WARP;
-	float *sums = (float *)kn_shared();
-	if (then.what == KN_THEN_NORM && c.width <= NARROW) {
-		if (warp < c.n_rows)
-			norm_row<true, true>(c, (int64_t)warp * c.width, t % KN_WARP, NULL);
-		return;
-	}
-	for (int row = 0; row < c.n_rows; row++) {
-		kn_barrier(); /* the last row's sums have been read */
-		if (then.what == KN_THEN_SILU)
-			gate_row(silu_mul{}, c, row);
-		else if (then.what == KN_THEN_GELU)
-			gate_row(gelu_mul{}, c, row);
-		else
-			norm_row<false, true>(c, (int64_t)row * c.width, t, sums);
-	}
+	struct kn_f4 v = {0, 0, 0, 0};
+	if (i < c.width)
+		v = gate4(op, c, row, i);
+	kn_put_units(c.to, row, i, v, 1.0f);
 }
-
-/* In place of the operation after it, the last product does the same, if it has few rows, wrote y, and nothing was
- * recorded since. 0, SL_EIO, or KN_NOT_TAKEN. matvec.cu. */
-int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then *then);
 
 #endif

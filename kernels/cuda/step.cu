@@ -346,7 +346,10 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (kn_cuda_await_pages(b, s) != 0)
 		return SL_EIO;
 	b->last_pos = 0;
-	b->converted.x = b->flat.x = NULL; /* so that a step's commands depend on the step alone */
+	b->converted = {}; /* so that a step's commands depend on the step alone */
+	b->flat.x = NULL;
+	for (int i = 0; i < KN_N_FREQS; i++)
+		b->freqs[i].turned = false;
 	for (int r = 0; s->row_pos != NULL && r < s->n_rows; r++)
 		b->last_pos = s->row_pos[r] > b->last_pos ? s->row_pos[r] : b->last_pos;
 	for (int r = 0; s->row_sees != NULL && r < s->n_rows; r++)
@@ -354,8 +357,9 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	int rows = rows_of_class(b, s), n_seqs = paged ? number_seqs(b, s) : 0, stride = paged ? stride_of(b, s) : 0;
 	if (n_seqs < 0)
 		return fail_begin(b);
+	int n_groups = s->n_groups > 0 ? s->n_groups : 1;
 	/* Six arrays, two of items, what is gathered, texts, tables. */
-	size_t table = (size_t)n_seqs * (size_t)stride, n = (11 + TEXT_INTS) * (size_t)rows + table;
+	size_t table = (size_t)n_seqs * (size_t)n_groups * (size_t)stride, n = (11 + TEXT_INTS) * (size_t)rows + table;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
 	    kn_cuda_host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
@@ -384,15 +388,16 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->texts_at = stage(b, TEXT_INTS * (size_t)rows, &at);
 	if (paged) { /* last: where the others are depends on the number of rows alone */
 		int32_t *tables = stage(b, table, &b->table), *seq = (int32_t *)b->shaped.row_seq;
-		for (int i = 0; i < n_seqs; i++)
+		for (int i = 0; i < n_seqs * n_groups; i++)
 			memcpy(tables + (size_t)i * (size_t)stride,
-			       s->page_table + (size_t)b->numbers[b->n_numbers + i] * (size_t)s->max_pages,
+			       kn_table_of(s, b->numbers[b->n_numbers + i / n_groups], i % n_groups),
 			       (size_t)stride * sizeof *tables);
 		for (int r = 0; r < rows; r++)
 			seq[r] = b->numbers[seq[r]];
 		b->shaped.page_table = tables;
 		b->shaped.n_seqs = n_seqs;
 		b->shaped.max_pages = stride;
+		b->shaped.n_groups = n_groups;
 	}
 	b->step = &b->shaped;
 	kn_list_clear(&b->list);

@@ -10,13 +10,14 @@ import { chat, metric, until, user } from './client.mjs';
 import { startServer } from './harness.mjs';
 
 const tier = (name, priority, rest = '') => `    - name: ${name}\n      priority: ${priority}\n      concurrency: 1000\n      coalesce: off\n${rest}`;
+const TELL = '400ms', MOST = '4s'; // a busy machine must not make one of the other
 const TIERS = {
   free: [5, '      ttft_target: 400ms\n      when_late: refuse\n'],
   paid: [0, ''],
   soft: [4, '      ttft_target: 400ms\n      when_late: degrade\n      degrade:\n        model: demo-small\n        max_tokens: 3\n'],
   brief: [4, '      ttft_target: 400ms\n      when_late: degrade\n      degrade:\n        max_tokens: 2\n'],
-  hasty: [6, '      max_wait: 500ms\n'],
-  falls: [6, '      ttft_target: 1h\n      max_wait: 500ms\n      when_late: degrade\n      degrade:\n        model: demo-small\n'],
+  hasty: [6, `      max_wait: ${MOST}\n`],
+  falls: [6, `      ttft_target: 1h\n      max_wait: ${MOST}\n      when_late: degrade\n      degrade:\n        model: demo-small\n`],
   bounded: [4, '      under_load:\n        prompt_limit: 6\n        output_limit: 5\n'],
 };
 const keyOf = (name) => `sk-test-admission-${name}`;
@@ -35,7 +36,7 @@ const LONG = 40; // seconds: longer than a test takes on a busy machine, which e
 let server;
 before(async () => {
   server = await startServer({ echo: true, edit, sets: [`engine.echo.slots=${SLOTS}`, `engine.echo.rate=${RATE}`, 'engine.echo.ttft=10ms',
-    'gateway.queue.tell=200ms', 'gateway.queue.size=6', 'gateway.load.high=600ms', 'gateway.load.low=300ms', 'gateway.threads=2'] });
+    `gateway.queue.tell=${TELL}`, 'gateway.queue.size=6', 'gateway.load.high=600ms', 'gateway.load.low=300ms', 'gateway.threads=2'] });
 });
 after(async () => assert.equal(await server?.stop(), 0, server?.log()));
 
@@ -49,8 +50,6 @@ const waiting = () => value('sluice_engine_waiting');
 /** Requests that are in the way of others; stop() ends them. */
 const held = [];
 function hold(name, body, more = {}) {
-  let stop;
-  const ended = new Promise((done) => { stop = done; });
   const h = { req: null, text: '', status: 0, headers: {} };
   h.whole = new Promise((resolve) => {
     const req = http.request(new URL('/v1/chat/completions', server.http), { method: 'POST', agent: false,
@@ -63,20 +62,26 @@ function hold(name, body, more = {}) {
     req.end(JSON.stringify({ model: 'demo-large', stream: true, ...body }));
     h.stop = () => { req.destroy(); resolve(h); };
   });
-  void ended, stop;
   held.push(h);
   return h;
 }
 const long = (tokens, priority = 'paid') => hold(priority, { messages: user('repeat it all'), max_tokens: tokens });
 
-/** Every place of the large model is taken for so many seconds. */
-async function fill(seconds) {
-  const all = Array.from({ length: SLOTS }, () => long(seconds * RATE));
+/** The words of a stream. */
+const contentOf = (text) => [...text.matchAll(/^data: (\{.*)$/gm)].map((m) => JSON.parse(m[1]).choices?.[0]?.delta?.content ?? '').join('');
+
+/** Every place of the large model is taken. */
+async function fill() {
+  const all = Array.from({ length: SLOTS }, () => long(LONG * RATE));
   assert.ok(await until(async () => await running() === SLOTS, 50000), 'the places are taken');
   // The gateway's threads have been told of it.
-  assert.ok(await until(async () => await value('sluice_predicted_wait_ms{priority="7"}') > seconds * 300, 50000), 'the wait is known');
+  assert.ok(await until(async () => await value('sluice_predicted_wait_ms{priority="7"}') > LONG * 300, 50000), 'the wait is known');
   return all;
 }
+
+const waits = (n) => until(async () => await value('sluice_waiting') === n, 50000);
+/** What is in the way ends. */
+const stop = (all) => all.forEach((h) => h.stop());
 
 afterEach(async () => {
   for (const h of held.splice(0)) h.stop();
@@ -92,7 +97,7 @@ test('nobody is in the way: nothing is said of it', async () => {
 });
 
 test('a low tier that would be late is refused at once, and the engine is not asked', async () => {
-  await fill(LONG);
+  await fill();
   const before = await value('sluice_submits_encoded_total');
   for (let i = 0; i < 20; i++) {
     const r = await chat(server.http, keyOf('free'), { model: 'demo-large', messages: user('a b c') });
@@ -106,28 +111,38 @@ test('a low tier that would be late is refused at once, and the engine is not as
 });
 
 test('a high tier waits, and is told its place until the answer comes', async () => {
-  await fill(1.5);
-  const r = await chat(server.http, keyOf('paid'), { model: 'demo-large', messages: user('a b c') });
-  assert.deepEqual([r.status, r.text, r.finish], [200, 'a b c', 'stop']);
-  const places = [...r.body.matchAll(/^: queue position=(\d+) wait_ms=(\d+)$/gm)];
-  assert.ok(places.length >= 2, r.body);
-  const waits = places.map((p) => Number(p[2]));
-  assert.ok(waits[0] <= 1500 && waits[0] > waits.at(-1), `the wait becomes shorter: ${waits}`);
-  assert.ok(r.body.indexOf(': queue') < r.body.indexOf('data:'), 'places first, then the answer');
+  const before = await fill();
+  const h = hold('paid', { messages: user('a b c') });
+  const places = () => [...h.text.matchAll(/^: queue position=(\d+) wait_ms=(\d+)$/gm)].map((p) => Number(p[2]));
+  assert.ok(await until(() => places().length >= 3, 50000), h.text);
+  const told = places();
+  assert.ok(told[0] <= LONG * 1000 && told[0] > told.at(-1), `the wait becomes shorter: ${told}`);
+  assert.doesNotMatch(h.text, /data:/);
+  stop(before);
+  await h.whole;
+  assert.equal(h.status, 200);
+  assert.equal(contentOf(h.text), 'a b c');
+  assert.match(h.text, /"finish_reason":"stop"/);
+  assert.ok(h.text.lastIndexOf(': queue') < h.text.indexOf('data:'), 'places first, then the answer');
 });
 
 test('the openai client passes places over', async () => {
-  await fill(1);
+  const before = await fill();
   const openai = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: keyOf('paid'), maxRetries: 0 });
   let text = '';
-  for await (const part of await openai.chat.completions.create({ model: 'demo-large', messages: user('a b c'), stream: true }))
+  const stream = openai.chat.completions.create({ model: 'demo-large', messages: user('a b c'), stream: true });
+  assert.ok(await waits(1));
+  stop(before);
+  for await (const part of await stream)
     text += part.choices[0]?.delta?.content ?? '';
   assert.equal(text, 'a b c');
 });
 
 test('a stream that can be resumed is told its place too, and its events are the same for a second reader', async () => {
-  await fill(1);
+  const before = await fill();
   const h = hold('paid', { messages: user('a b c') }, { 'x-sluice-events': '1' });
+  assert.ok(await until(() => h.text.includes(': queue'), 50000));
+  stop(before);
   await h.whole;
   assert.equal(h.status, 200);
   assert.match(h.text, /^: queue position=\d+ wait_ms=\d+\n/);
@@ -143,7 +158,7 @@ test('a stream that can be resumed is told its place too, and its events are the
 });
 
 test('late, and the tier is degraded: the small model, a shorter answer, and both are said', async () => {
-  await fill(LONG);
+  await fill();
   for (const stream of [true, false]) {
     const r = await chat(server.http, keyOf('soft'), { model: 'demo-large', messages: user('a b c d e f'), stream });
     assert.equal(r.status, 200, r.body);
@@ -158,14 +173,17 @@ test('late, and the tier is degraded: the small model, a shorter answer, and bot
 });
 
 test('late, and only the length may be less: it waits, and is short', async () => {
-  await fill(1);
-  const r = await chat(server.http, keyOf('brief'), { model: 'demo-large', messages: user('a b c d') });
+  const before = await fill();
+  const answer = chat(server.http, keyOf('brief'), { model: 'demo-large', messages: user('a b c d') });
+  assert.ok(await waits(1));
+  stop(before);
+  const r = await answer;
   assert.deepEqual([r.status, r.text.trim(), r.finish], [200, 'a b', 'length']);
   assert.deepEqual(r.events.findLast((e) => e.choices?.[0]?.finish_reason).sluice, { ended_by: 'load', degraded: 'length' });
 });
 
 test('both models have too much to do: refused after all', async () => {
-  await fill(LONG);
+  await fill();
   for (let i = 0; i < SLOTS; i++) hold('paid', { model: 'demo-small', messages: user('repeat it all'), max_tokens: LONG * RATE });
   assert.ok(await until(async () => await running() === 2 * SLOTS, 50000));
   const r = await until(async () => {
@@ -176,7 +194,7 @@ test('both models have too much to do: refused after all', async () => {
 });
 
 test('waited too long: before anything was said a status, afterwards an event', async () => {
-  await fill(LONG);
+  await fill();
   const whole = await chat(server.http, keyOf('hasty'), { model: 'demo-large', messages: user('a'), stream: false });
   assert.deepEqual([whole.status, JSON.parse(whole.body).error.code], [503, 'overloaded']);
   assert.ok(Number(whole.headers['retry-after']) >= 1);
@@ -190,7 +208,7 @@ test('waited too long: before anything was said a status, afterwards an event', 
 });
 
 test('waited too long, and there is another model: it answers, and the stream says which', async () => {
-  await fill(LONG);
+  await fill();
   const r = await chat(server.http, keyOf('falls'), { model: 'demo-large', messages: user('a b c') });
   assert.deepEqual([r.status, r.text, r.finish], [200, 'a b c', 'stop'], r.body);
   assert.match(r.body, /^: queue position=/);
@@ -199,11 +217,11 @@ test('waited too long, and there is another model: it answers, and the stream sa
 });
 
 test('the room is full: the newest of the worst tier goes for a better one, none for an equal', async () => {
-  await fill(LONG);
+  await fill();
   const low = [];
   for (let i = 0; i < 6; i++) {
     low.push(hold('bounded', { messages: user(`low ${i}`), stream: i % 2 === 0 }));
-    assert.ok(await until(async () => await value('sluice_waiting') === i + 1, 30000));
+    assert.ok(await until(async () => await value('sluice_waiting') === i + 1, 50000));
   }
   const equal = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user('no room') });
   assert.equal(equal.status, 503);
@@ -229,20 +247,24 @@ test('under load long answers of a low tier end, and long prompts are refused; n
   const seven = 'w0 w1 w2 w3 w4 w5 w6';
   const idle = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user(seven) });
   assert.equal(idle.text, seven);
-  const running = hold('bounded', { messages: user('repeat it all'), max_tokens: 1000 });
+  const running = hold('bounded', { messages: user('repeat it all'), max_tokens: LONG * RATE });
   assert.ok(await until(() => running.text.split('data:').length > 8, 50000), 'beyond its limit, and nobody minds');
-  long(4 * RATE);
-  long(2 * RATE);
+  const before = Array.from({ length: SLOTS }, () => long(LONG * RATE));
   const cut = await running.whole;
   assert.match(cut.text, /"finish_reason":"length".*"sluice":\{"ended_by":"load"\}/);
   assert.match(cut.text, /\[DONE\]/);
-  long(4 * RATE);
+  long(LONG * RATE);
   const refused = await until(async () => {
     const r = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user(seven) });
     return r.status === 503 && r;
-  }, 30000);
+  }, 50000);
   assert.match(JSON.parse(refused.body).error.message, /6 tokens/);
-  const short = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user('repeat a b'), max_tokens: 50 });
+  const answer = chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user('repeat a b'), max_tokens: 50 });
+  assert.ok(await waits(2));
+  hold('bounded', { messages: user('repeat it all'), max_tokens: LONG * RATE }); // waits behind it, so that load stays high
+  assert.ok(await waits(3));
+  stop(before);
+  const short = await answer;
   assert.deepEqual([short.status, short.finish, short.usage], [200, 'length', null]);
   assert.equal(short.text.trim().split(' ').length, 5);
 });

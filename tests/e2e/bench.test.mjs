@@ -46,6 +46,33 @@ test('bench model: prompt and answer, least to most', () => {
   }
 });
 
+test('bench constrained: free streams and those held to schemas, seen before or not', () => {
+  const r = bench('constrained', small, '--streams', '4', '--tokens', '12', '--rounds', '2', '--json');
+  assert.equal(r.status, 0, r.stderr);
+  const got = JSON.parse(r.stdout);
+  assert.deepEqual(Object.keys(got), ['free', 'seen', 'new']);
+  assert.deepEqual(got.free.to_free, [1, 1, 1]);
+  for (const { step_us, tokens_per_step, to_free: [ratio, low, high] } of Object.values(got)) {
+    assert.ok(step_us > 0 && tokens_per_step > 1, JSON.stringify(got));
+    assert.ok(0 < low && low <= ratio && ratio <= high);
+  }
+  const none = bench('constrained');
+  assert.deepEqual([none.status, none.stderr], [64, 'sluice bench: constrained needs a model file\n']);
+});
+
+test('bench coupling: a draft of the same weights always coincides; of another model the bounds hold', () => {
+  const run = (draft) => {
+    const r = bench('coupling', 'etc/models/demo-large.gguf', '--draft', draft, '--temperature', '1.5', '--answers', '4', '--tokens', '40', '--json');
+    assert.equal(r.status, 0, r.stderr);
+    return JSON.parse(r.stdout);
+  };
+  const same = run('etc/models/demo-large.gguf'), other = run(small);
+  assert.ok(same.positions > 0 && [same.bound, same.race, same.cumulative_sum].every((x) => Math.abs(x - 1) < 1e-6), JSON.stringify(same));
+  assert.ok(other.race_at_least <= other.bound && other.bound < 1, JSON.stringify(other));
+  // The seeds are fixed, and there are thousands of races.
+  assert.ok(other.race < other.bound + 0.05 && other.race > other.race_at_least - 0.05, JSON.stringify(other));
+});
+
 test('bench engine: planning does not grow with what waits', () => {
   const r = bench('engine', small, '--scenario', 'planning', '--json');
   assert.equal(r.status, 0, r.stderr);

@@ -16,7 +16,8 @@ const QUIET = { 'browser.download.alwaysOpenPanel': false, // it takes the focus
   'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
   'browser.aboutwelcome.enabled': false, 'browser.safebrowsing.update.enabled': false, 'browser.search.update': false,
   'datareporting.policy.dataSubmissionEnabled': false, 'extensions.update.enabled': false, 'network.captive-portal-service.enabled': false,
-  'network.connectivity-service.enabled': false, 'network.prefetch-next': false, 'services.settings.server': 'data:,', 'toolkit.telemetry.enabled': false };
+  'network.connectivity-service.enabled': false, 'network.prefetch-next': false, 'services.settings.server': 'data:,', 'toolkit.telemetry.enabled': false,
+  'ui.prefersReducedMotion': 1 }; // as the tests in Chromium ask for: what moves is drawn again and again
 
 /** The command of an installed Firefox; undefined when there is none. */
 export const FIREFOX = [process.env.FIREFOX, 'firefox-esr', 'firefox'].find((name) => name

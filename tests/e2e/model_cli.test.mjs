@@ -96,6 +96,19 @@ describe('model random and quantize', () => {
     }
   });
 
+  test('matrices of four bits keep them, unless it is asked to convert them', () => {
+    const file = join(folder, 'four.gguf'), out = join(folder, 'eight.gguf');
+    const types = () => JSON.parse(good(['model', 'inspect', out, '--json']).out).weights;
+    good(['model', 'random', '--shape', 'tiny-mistral', '--type', 'q4_k', file]);
+    const kept = sluice(['model', 'quantize', file, '--type', 'q8_0', out]);
+    assert.equal(kept.status, 0, kept.err);
+    assert.equal(kept.out, `${out}\n`);
+    assert.match(kept.err, /^\d+ matrices have four bits already and keep them \(Q4_K ×\d+\): as q8_0 they would lose 0\.\d % /);
+    assert.ok(types().Q4_K > 0);
+    good(['model', 'quantize', file, '--type', 'q8_0', out, '--force', '--requantize']);
+    assert.ok(types().Q8_0 > 0 && types().Q4_K === undefined);
+  });
+
   test('refuses what is not possible', () => {
     const out = join(folder, 'never.gguf');
     bad(['model', 'random', '--shape', 'llama-9', out], '', USAGE, /no shape is named llama-9 \(there are llama-3\.2-1b/);
@@ -340,8 +353,8 @@ describe('model generate', () => {
     }
     // What was an answer has the same log probabilities as a prompt.
     const raw = (...more) => JSON.parse(good(generate('--raw', '--json', ...more)).out);
-    const said = raw('--prompt', 'What is', '--tokens', '12', '--logprobs');
-    const again = raw('--prompt', `What is${said.text}`, '--tokens', '1', '--prompt-logprobs', '0');
+    const said = raw('--prompt', 'Once upon', '--tokens', '12', '--logprobs');
+    const again = raw('--prompt', `Once upon${said.text}`, '--tokens', '1', '--prompt-logprobs', '0');
     // (Up to where the text is cut into the same tokens.)
     const there = again.prompt_logprobs.slice(said.n_prompt);
     const same = there.findIndex((p, i) => p.id !== said.tokens[i]);

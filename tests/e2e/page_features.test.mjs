@@ -86,15 +86,54 @@ async function saved(page, act) {
   }, 30_000);
 }
 
-async function visit({ at = mock.page, ...options } = {}) {
+/** As in a private window of some browsers. */
+const refuseArchive = () => { IDBFactory.prototype.open = () => { throw new DOMException('refused', 'SecurityError'); }; };
+
+/** A new page of a new profile. first: a script that runs in each page before its own. */
+async function newPage({ first, ...options }) {
   const context = await contextOf(options);
-  const watch = (page) => {
+  if (first) await context.addInitScript(first);
+  context.on('page', (page) => {
     page.setDefaultTimeout(30_000);
     page.on('pageerror', (e) => errors.push(`error: ${e.message}`));
     page.on('console', (m) => { if (m.type() === 'error' && !m.text().startsWith('Failed to load resource')) errors.push(`console: ${m.text()}`); });
-  };
-  context.on('page', watch);
-  const page = await context.newPage();
+  });
+  return context.newPage();
+}
+
+// Firefox needs longer for a window and a process than for most tests: a page that a test has done with is another's, with
+// nothing kept in it.
+const idle = new Map();
+
+async function takePage(options) {
+  const page = Object.keys(options).length === 0 && idle.get(place.name);
+  if (!page) return newPage(options);
+  idle.delete(place.name);
+  await page.bringToFront();
+  await page.mouse.move(0, 0);
+  return page;
+}
+
+async function leavePage(page, options) {
+  if (!place.isFirefox || Object.keys(options).length > 0 || idle.has(place.name)) return page.context().close();
+  for (const other of page.context().pages()) if (other !== page) await other.close();
+  await page.goto(`${mock.origin}/style.css`); // no page that would keep something as it ends
+  await page.evaluate(async () => {
+    localStorage.clear();
+    sessionStorage.clear();
+    for (const { name } of await indexedDB.databases()) {
+      await new Promise((done, failed) => {
+        const request = indexedDB.deleteDatabase(name);
+        request.onsuccess = done;
+        request.onerror = () => failed(request.error);
+      });
+    }
+  });
+  idle.set(place.name, page);
+}
+
+async function visit({ at = mock.page, ...options } = {}) {
+  const page = await takePage(options), context = page.context();
   await page.goto(at);
   await page.locator(ready).waitFor();
   return {
@@ -119,7 +158,7 @@ async function visit({ at = mock.page, ...options } = {}) {
     close: async () => {
       assert.deepEqual(errors, []);
       for (const r of mock.requests) for (const key of Object.values(KEYS)) assert.ok(!r.url.includes(key), 'a key in an address');
-      await context.close();
+      await leavePage(page, options);
     },
   };
 }
@@ -329,14 +368,6 @@ feature('500 chats: found by title and text, drawn a few at a time, exported and
   await w.el('chat').first().hover();
   const one = JSON.parse(await saved(w.page, () => w.el('export').first().click()));
   assert.deepEqual(one.chats.map((c) => c.title), ['Chat number 499']);
-  if (!place.isPhone) { // what is dropped to make room is said
-    const more = chats.map(({ id: name, ...rest }) => ({ ...rest, id: `d${name}`, messages: rest.messages.slice(0, 1) }));
-    await w.page.setInputFiles(id('import-input'), file(JSON.stringify({ format: 'sluice-chats', version: 1, chats: more })));
-    await w.page.locator('#notice', { hasText: 'Imported: 500.' }).waitFor();
-    await w.ask('One more');
-    await w.page.locator('#notice', { hasText: 'removed from this browser to make room: 1.' }).waitFor();
-    await w.done();
-  }
   await w.close();
   await v.close();
 });
@@ -564,6 +595,7 @@ feature('a reader who scrolls up a little is not taken back by what comes', asyn
   hold.at += 200; // what comes now takes the reader nowhere
   await v.page.waitForFunction((height) => document.querySelector('#scroll').scrollHeight > height, await v.page.evaluate(() => document.querySelector('#scroll').scrollHeight));
   assert.ok(await v.page.evaluate(() => document.querySelector('#scroll').scrollTop) <= before);
+  hold.everyMs = 0; // however slow the machine's timers are
   hold.at = Infinity;
   await v.page.locator('#latest').click();
   await v.done();
@@ -621,6 +653,169 @@ feature('where the browser keeps nothing, the page says so and goes on', async (
   assert.equal(await page.locator(id('chat')).count(), 1);
   await context.close();
 }, PLACES.filter((p) => !p.isPhone));
+
+/** How many characters of messages localStorage has. */
+const hotChars = (page) => page.evaluate(() => Object.entries(localStorage).reduce((n, [k, v]) => n + (/\.m\./.test(k) ? k.length + v.length : 0), 0));
+
+/** The records in IndexedDB. */
+const archived = (page) => page.evaluate(() => new Promise((resolve, reject) => {
+  const request = indexedDB.open('sluice', 1);
+  request.onerror = () => reject(request.error);
+  request.onsuccess = () => {
+    const all = request.result.transaction('messages').objectStore('messages').getAllKeys();
+    all.onsuccess = () => { request.result.close(); resolve(all.result.map(([chat, message]) => `${chat}/${message}`)); };
+  };
+}));
+
+feature('a history too long for localStorage goes on in IndexedDB: opened, found, continued, seen by other tabs, deleted', async () => {
+  const v = await visit();
+  await v.page.evaluate(() => { // as an earlier version of the page has left it
+    for (let i = 0; i < 60; i++) {
+      const set = (name, value) => localStorage.setItem(`sluice.v1.chat.abc${String(i).padStart(3, '0')}${name}`, JSON.stringify(value));
+      const message = (mid, parent, role, text) => set(`.m.${mid}`, { id: mid, at: 1000 + i, parent, role, text, ...(role === 'assistant' && { model: 'm', end: 'stop' }) });
+      message('q', '', 'user', `question ${i}`);
+      message('r', 'q', 'assistant', `${i === 0 ? 'the needle, ' : ''}answer ${i} ${'water '.repeat(10_000)}`);
+      set('.title', { title: `Chat number ${i}`, at: 0 });
+      set('', { v: 2, created: 1000 + i, updated: 1000 + i, size: 60_300 });
+    }
+  });
+  assert.ok(await hotChars(v.page) > 3_500_000);
+  await v.page.reload();
+  await v.page.locator(ready).waitFor();
+  await v.page.waitForFunction(() => Object.entries(localStorage).reduce((n, [k, t]) => n + (k.includes('.m.') ? t.length : 0), 0) <= 1_100_000);
+  assert.ok((await archived(v.page)).length >= 80, 'the messages of most');
+
+  await v.side();
+  await v.page.fill(id('search'), 'needle');
+  await v.el('snippet').waitFor();
+  await v.page.press(id('search'), 'Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'answer 0' }).waitFor();
+  await v.ask('And then?');
+  await v.done();
+  assert.deepEqual(sent().messages.map((m) => m.content.slice(0, 12)), ['question 0', 'the needle, ', 'And then?']);
+  await v.page.reload();
+  await v.page.locator(id('message-assistant')).nth(1).waitFor();
+  assert.deepEqual(await v.bubbles(), ['question 0', 'And then?']);
+
+  const other = await v.context.newPage();
+  await other.goto(mock.page);
+  await other.locator(ready).waitFor();
+  await side(other);
+  await other.locator('.chat-open', { hasText: 'Chat number 0' }).click();
+  await other.locator(id('message-assistant')).nth(1).waitFor();
+  await other.fill(id('composer'), 'From the other tab');
+  await other.press(id('composer'), 'Enter');
+  await v.page.locator(id('message-assistant')).nth(2).locator(id('regenerate')).waitFor();
+  assert.deepEqual(await v.bubbles(), ['question 0', 'And then?', 'From the other tab']);
+  await v.side();
+  const all = JSON.parse(await saved(v.page, () => v.el('export-all').click()));
+  assert.deepEqual([all.chats.length, all.chats.every((c) => c.messages.length === (c.id === 'abc000' ? 6 : 2) && c.messages[1].text.length > 60_000)], [60, true]);
+
+  await side(other);
+  await other.locator(id('chat')).first().hover();
+  await other.locator(id('remove')).first().click();
+  await other.locator(id('remove-yes')).click();
+  await v.page.locator('#notice', { hasText: 'deleted in another tab' }).waitFor();
+  assert.ok(await until(async () => !(await archived(v.page)).some((k) => k.startsWith('abc000')), 30_000), 'gone from the archive, too');
+  await v.page.reload();
+  await v.page.locator(ready).waitFor();
+  await v.side();
+  await v.page.fill(id('search'), 'needle');
+  await v.page.locator('.no-chats').waitFor();
+  await v.close();
+});
+
+feature('where IndexedDB is refused, localStorage keeps what it can; what is dropped to make room is said', async () => {
+  const v = await visit({ first: refuseArchive });
+  await v.ask('First');
+  await v.done();
+  await v.page.reload();
+  await v.page.locator(id('regenerate')).waitFor();
+  assert.deepEqual(await v.bubbles(), ['First']);
+  const chats = Array.from({ length: 999 }, (_, i) => ({ id: `abc${i.toString(16).padStart(5, '0')}`, title: `Chat ${i}`, created: i, updated: i, messages: [{ id: 'aq', at: i, role: 'user', text: 'x' }] }));
+  await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats })) });
+  await v.page.locator('#notice', { hasText: 'Imported: 999.' }).waitFor();
+  await v.side();
+  await v.el('new-chat').click();
+  await v.ask('One more');
+  await v.page.locator('#notice', { hasText: 'removed from this browser to make room: 1.' }).waitFor();
+  await v.done();
+  await v.close();
+}, PLACES.filter((p) => !p.isPhone));
+
+feature('messages that IndexedDB has and does not give are missed, not lost', async () => {
+  const v = await visit();
+  const text = 'water '.repeat(100);
+  const chats = [{ id: 'abcd', title: 'Kept', created: 1, updated: 2, messages: [{ id: 'a1', at: 1, parent: '', role: 'user', text: 'question' }, { id: 'a2', at: 1, parent: 'a1', role: 'assistant', text, model: 'm', end: 'stop' }] }];
+  await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats })) });
+  await v.page.locator('#notice', { hasText: 'Imported: 1.' }).waitFor();
+  assert.deepEqual(await archived(v.page), ['abcd/a1', 'abcd/a2'], 'an import goes there');
+  const other = await v.context.newPage();
+  await other.addInitScript(refuseArchive);
+  await other.goto(mock.page);
+  await other.locator(ready).waitFor();
+  await side(other);
+  await other.locator('.chat-open', { hasText: 'Kept' }).click();
+  await other.locator('#notice', { hasText: 'does not give them at the moment' }).waitFor();
+  await other.close();
+  await v.side();
+  await v.page.locator('.chat-open', { hasText: 'Kept' }).click();
+  await v.page.locator(id('answer-text'), { hasText: 'water' }).waitFor();
+  assert.deepEqual(await v.bubbles(), ['question']);
+  await v.close();
+}, PLACES.filter((p) => !p.isPhone));
+
+feature('a chat that is still being read is not shown once another one was opened', async () => {
+  const v = await visit();
+  const chats = ['Kept', 'Also kept'].map((title, i) => ({ id: `abcd${i}`, title, created: 1, updated: 2 + i, messages: [{ id: 'a1', at: 1, parent: '', role: 'user', text: title }] }));
+  await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats })) });
+  await v.page.locator('#notice', { hasText: 'Imported: 2.' }).waitFor();
+  const slow = await v.context.newPage();
+  await slow.addInitScript(() => { // IndexedDB answers once release() is called
+    const { open } = IDBFactory.prototype;
+    IDBFactory.prototype.open = function late(...args) {
+      const request = {};
+      window.release = () => {
+        const real = open.apply(this, args);
+        real.onsuccess = () => { request.result = real.result; request.onsuccess(); };
+      };
+      return request;
+    };
+  });
+  await slow.goto(mock.page);
+  await slow.locator(ready).waitFor();
+  await side(slow);
+  const click = (title) => slow.locator('.chat-open').getByText(title, { exact: true }).click();
+  await click('Kept');
+  await slow.locator('#notice', { hasText: 'Reading the chat' }).waitFor();
+  await side(slow);
+  await click('Also kept');
+  await slow.evaluate(() => window.release());
+  await slow.locator('.bubble', { hasText: 'Also kept' }).waitFor();
+  assert.deepEqual(await slow.locator('.bubble').allTextContents(), ['Also kept']);
+  await slow.locator('#notice').waitFor({ state: 'hidden' });
+  await v.close();
+}, PLACES.filter((p) => !p.isPhone));
+
+for (const [locale, words] of [['en-US', 'storage is full or off'], ['ko-KR', '저장 공간이 가득 찼거나']]) {
+  feature(`where neither has room, the page says so and goes on (${locale})`, async () => {
+    const v = await visit({ locale, first: () => {
+      const full = () => { throw new DOMException('full', 'QuotaExceededError'); };
+      const { setItem } = Storage.prototype;
+      Storage.prototype.setItem = function limited(k, t) { return k.includes('.m.') ? full() : setItem.call(this, k, t); };
+      IDBObjectStore.prototype.put = full;
+    } });
+    await v.ask('First');
+    await v.page.locator('#notice', { hasText: words }).waitFor();
+    await v.done();
+    await v.ask('Second');
+    await v.done();
+    assert.deepEqual(sent().messages.map((m) => m.content).filter((_, i) => i % 2 === 0), ['First', 'Second']);
+    await v.side();
+    assert.equal(await v.el('chat').count(), 1);
+    await v.close();
+  }, PLACES.filter((p) => !p.isPhone));
+}
 
 // ---- axe-core -------------------------------------------------------------------------------------------------------
 

@@ -2,19 +2,12 @@
 // purpose, the example stands in a list with the reason, and the test also fails when it no longer differs.
 
 import assert from 'node:assert/strict';
-import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { test } from 'node:test';
 import spec from 'commonmark-spec';
 import MarkdownIt from 'markdown-it';
+import { load } from './page_modules.mjs';
 
-const copy = await mkdtemp(join(tmpdir(), 'sluice-markdown-'));
-await cp(fileURLToPath(new URL('../../gateway/www/', import.meta.url)), copy, { recursive: true });
-await writeFile(join(copy, 'package.json'), '{"type":"module"}');
-const { parse } = await import(pathToFileURL(join(copy, 'markdown.js')));
-after(() => rm(copy, { recursive: true }));
+const { parse } = await load('markdown.js');
 
 // What the page leaves out so that a text can be shown while it comes: raw HTML, references, underlined headings, code by
 // indentation. A line's end is a break, as in chats.

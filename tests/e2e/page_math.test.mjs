@@ -3,20 +3,12 @@
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readdir, readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
-import { fileURLToPath, pathToFileURL } from 'node:url';
 import { launch } from './chromium.mjs';
 import { jumble, random } from './page_corpus.mjs';
 import { startMock } from './page_mock.mjs';
-
-const www = new URL('../../gateway/www/', import.meta.url);
-const copy = await mkdtemp(join(tmpdir(), 'sluice-math-'));
-await cp(fileURLToPath(www), copy, { recursive: true });
-await writeFile(join(copy, 'package.json'), '{"type":"module"}');
-const load = (name) => import(pathToFileURL(join(copy, name)));
+import { load, www } from './page_modules.mjs';
 
 const { inline, parse, settled } = await load('markdown.js');
 const { MathFinder } = await load('math_find.js');
@@ -33,7 +25,6 @@ before(async () => {
 after(async () => {
   await browser?.close();
   await mock?.close();
-  await rm(copy, { recursive: true });
 });
 
 const shape = (nodes) => nodes.map((n) => (n.t === 'text' ? n.v : n.t === 'br' ? '<br>' : n.t === 'math' ? `<${n.display ? 'M' : 'm'}>${n.v}</>`

@@ -7,7 +7,8 @@
 //
 // A behaviour's fields, all optional: text or pieces, firstMs, everyMs, status (with message, code, retryAfter),
 // finish ('stop', 'length'), sluice (of the last chunk), reasoning, calls ([name, arguments]), errorAfter (pieces, then an error event), noDone, crlf,
-// bytes (send the stream in writes of that many bytes), pings, hold ({ at: N }: no piece from the N-th on before its test makes N larger).
+// bytes (send the stream in writes of that many bytes), pings, hold ({ at: N, everyMs }: no piece from the N-th on before its test makes
+// N larger; its everyMs, if set, counts).
 //
 // A client that sends x-sluice-events: 1 gets numbered events and may come back for the rest at /v1/streams/<id>. Fields
 // of that: plain (as a server that cannot), cuts (numbers of events in whose middle the connection breaks, each once),
@@ -166,7 +167,8 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
         break;
       }
       delta({ content: piece });
-      if (b.everyMs !== 0) await sleep(b.everyMs ?? 8);
+      const everyMs = b.hold?.everyMs ?? b.everyMs ?? 8;
+      if (everyMs !== 0) await sleep(everyMs);
     }
     if (b.errorAfter === undefined) {
       chunk({ choices: [{ index: 0, delta: {}, finish_reason: b.finish ?? 'stop' }], usage: null, ...(b.sluice && { sluice: b.sluice }) });

@@ -2,21 +2,14 @@
 // An answer that is drawn while it comes: in any pieces it ends as the whole drawn at once, and the steps that it takes, counted
 // and not timed, are in proportion to its length, whatever one block it is.
 import assert from 'node:assert/strict';
-import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { countSteps } from './page_steps.mjs';
 import { jumble, random } from './page_corpus.mjs';
 import { createElement, htmlOf, installDocument } from './page_dom.mjs';
+import { copy, load } from './page_modules.mjs';
 
-const copy = await mkdtemp(join(tmpdir(), 'sluice-stream-'));
-await cp(fileURLToPath(new URL('../../gateway/www/', import.meta.url)), copy, { recursive: true });
-await writeFile(join(copy, 'package.json'), '{"type":"module"}');
-after(() => rm(copy, { recursive: true }));
 installDocument();
-const load = (name) => import(pathToFileURL(join(copy, name)));
 const { StreamRenderer, renderInto } = await load('render.js');
 await (await load('math.js')).loadLibrary(); // formulas are drawn at once
 
@@ -104,6 +97,7 @@ test('a text that turns out shorter is drawn anew', () => {
 // ---- linear work ----------------------------------------------------------------------------------------------------
 
 const PIECE = 16; // characters
+const SIZES = process.env.THOROUGH === undefined ? [6_250, 50_000] : [12_500, 100_000];
 const count = countSteps(pathToFileURL(copy).href);
 const lines = (make) => (n) => { let s = ''; for (let i = 0; s.length < n; i++) s += make(i); return s.slice(0, n); };
 const after1 = (head, make) => (n) => head + lines(make)(n);
@@ -155,8 +149,8 @@ function stepsOf(text) {
 
 for (const [name, make] of Object.entries(BLOCKS)) {
   test(`linear work: ${name}`, () => {
-    const [one, eight] = [12_500, 100_000].map((n) => stepsOf(make(n)));
-    assert.ok(eight <= 2.3 ** 3 * one, `steps of 12.5 and 100 KB: ${one}, ${eight}`);
+    const [one, eight] = SIZES.map((n) => stepsOf(make(n)));
+    assert.ok(eight <= 2.3 ** 3 * one, `steps of ${SIZES.join(' and ')} characters: ${one}, ${eight}`);
     assert.equal(grown(make(5000), cutsOf(make(5000), () => PIECE)), whole(make(5000)));
   });
 }

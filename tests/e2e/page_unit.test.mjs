@@ -1,27 +1,13 @@
 // The page's modules without a browser: Markdown safety and cost, one answer's life, the history.
 
 import assert from 'node:assert/strict';
-import { webcrypto } from 'node:crypto';
-import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { readdir, readFile } from 'node:fs/promises';
+import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { jumble, random, SCRIPTS } from './page_corpus.mjs';
+import { copy, load, www } from './page_modules.mjs';
 import { countSteps } from './page_steps.mjs';
-
-globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
-
-const www = new URL('../../gateway/www/', import.meta.url);
-
-// Node takes a .js file for a module only beside a package.json that says so; the page's folder has none, so the modules
-// are loaded from a copy.
-const copy = await mkdtemp(join(tmpdir(), 'sluice-page-'));
-await cp(fileURLToPath(www), copy, { recursive: true });
-await writeFile(join(copy, 'package.json'), '{"type":"module"}');
-const load = (name) => import(pathToFileURL(join(copy, name)));
-after(() => rm(copy, { recursive: true }));
 
 const { parse, inline, safeUrl, settled } = await load('markdown.js');
 const { calculate, CALCULATOR, resultOf } = await load('calculator.js');
@@ -32,7 +18,7 @@ const { Loading } = await load('health.js');
 const { formatJson } = await load('json.js');
 const { cleanOptions, requestOf } = await load('options.js');
 const { Search } = await load('search.js');
-const { exportText, importInto, readExport } = await load('transfer.js');
+const { exportPieces, importInto, readExport } = await load('transfer.js');
 const { Store, chatOfKey, memoryStorage, mergeMessages, newId, newTurn } = await load('store.js');
 const { keysOfFragment, Keys } = await load('keys.js');
 const { LANGUAGES, words, pickLanguage, t } = await load('i18n.js');
@@ -732,7 +718,13 @@ test('options: only what may be is kept, and only what is set is sent', () => {
   assert.equal(store.get(chat.id).options, undefined);
 });
 
-test('a file of chats comes back to the byte; damaged and foreign ones take nothing along', () => {
+async function exportText(store, ids) {
+  let text = '';
+  for await (const piece of exportPieces(store, ids)) text += piece;
+  return text;
+}
+
+test('a file of chats comes back to the byte; damaged and foreign ones take nothing along', async () => {
   const store = new Store(memoryStorage());
   for (let i = 1; i < 6; i++) {
     const chat = { ...makeChat(i, `chat ${i}`), options: { seed: i, system: 'x' } };
@@ -743,20 +735,22 @@ test('a file of chats comes back to the byte; damaged and foreign ones take noth
     store.pick(chat.id, asked.id, reply.id);
     if (i === 4) store.rename(chat.id, 'a name');
   }
-  const text = exportText(store);
+  const text = await exportText(store);
+  assert.equal(text, `${JSON.stringify(JSON.parse(text), null, 1)}\n`, 'the pieces are one JSON text');
+  assert.equal(await exportText(new Store(memoryStorage())), `${JSON.stringify({ format: 'sluice-chats', version: 1, chats: [] }, null, 1)}\n`);
   const { chats, wrong } = readExport(text);
   const empty = new Store(memoryStorage());
-  assert.equal(importInto(empty, chats).length, 5);
-  assert.deepEqual([wrong, exportText(empty) === text, empty.list().map((c) => c.updated)], [0, true, store.list().map((c) => c.updated)]);
+  assert.equal((await importInto(empty, chats)).length, 5);
+  assert.deepEqual([wrong, await exportText(empty) === text, empty.list().map((c) => c.updated)], [0, true, store.list().map((c) => c.updated)]);
   assert.ok(!text.includes('stream'), 'an answer under way stays with its browser');
-  importInto(empty, chats);
-  assert.equal(exportText(empty), text, 'twice is once');
+  await importInto(empty, chats);
+  assert.equal(await exportText(empty), text, 'twice is once');
   for (const bad of ['', 'null', '[]', '{"format":"sluice-chats","version":2,"chats":[]}', '{"format":"sluice-chats","version":1}']) assert.equal(readExport(bad), null);
   const ok = { id: 'ab12', messages: [{ id: 'q', role: 'user', text: 'x', at: 'soon', evil: 1, parent: '../y' }, { id: '../z', role: 'user', text: 'x' }, { id: 'r', role: 'system', text: 'x' }], title: 7, updated: -1, picks: { root: '../q' }, options: { temperature: 'hot' } };
   const read = readExport(JSON.stringify({ format: 'sluice-chats', version: 1, chats: [ok, null, { id: '../ab', messages: [] }, { id: 'ab13', messages: [] }, { id: 'ab14', messages: {} }] }));
   assert.deepEqual(read, { chats: [{ id: 'ab12', title: '', titled: 0, created: 0, updated: 0, messages: [{ id: 'q', at: 0, role: 'user', text: 'x' }] }], wrong: 4 });
   const small = new Store(memoryStorage(), { chats: 2 });
-  assert.deepEqual(importInto(small, chats).map((id) => small.get(id).title.slice(0, 4)).length, 2, 'what has no room is left out, and takes nobody’s');
+  assert.deepEqual((await importInto(small, chats)).map((id) => small.get(id).title.slice(0, 4)).length, 2, 'what has no room is left out, and takes nobody’s');
 });
 
 test('500 chats: a save costs what its chat has, a search reads what has changed', async () => {
@@ -781,7 +775,7 @@ test('500 chats: a save costs what its chat has, a search reads what has changed
   filled.rename(chats[3].id, 'elsewhere'); // another tab
   store.hears(`sluice.v1.chat.${chats[3].id}.title`);
   const search = new Search(store);
-  assert.equal(await search.prepare(store.list(), () => {}), 500);
+  assert.equal(await search.prepare(store.list(), '', () => {}), 500);
   [reads, lists] = [0, 0];
   assert.equal(search.find(store.list(), 'one MORE').length, 1);
   assert.match(search.find(store.list(), 'one more')[0].snippet, /one more/);
@@ -792,7 +786,7 @@ test('500 chats: a save costs what its chat has, a search reads what has changed
   store.save(chat, turnOf(chat, 'and another'));
   const saved = reads;
   reads = 0;
-  assert.equal(await search.prepare(store.list(), () => {}), 1, 'only what has changed');
+  assert.equal(await search.prepare(store.list(), '', () => {}), 1, 'only what has changed');
   assert.ok(reads < 3 * 500 + 100 && saved < 3 * 500 + 100, `${saved} and ${reads} reads`);
 });
 
@@ -826,7 +820,7 @@ test('percents of loading models, from either report', async () => {
   for (report of [null, {}, { models: 7 }, { models: [{ percent: 'x' }, null, { percent: -1 }, { percent: NaN }] }, { models: [{ percent: 100 }] }]) assert.equal(await loading.ask(), null);
 });
 
-test("a hostile file changes nothing but the page's own records", () => {
+test("a hostile file changes nothing but the page's own records", async () => {
   const html = '<img src=x onerror=alert(1)>';
   const text = `{"format":"sluice-chats","version":1,"__proto__":{"polluted":1},"chats":[{"id":"abcdef","title":${JSON.stringify(html)},"created":1e308,"updated":1e308,
     "titled":1e308,"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}},"picks":{"__proto__":"a","constructor":"b","x y":"c","a":"__proto__"},
@@ -841,7 +835,7 @@ test("a hostile file changes nothing but the page's own records", () => {
   assert.deepEqual(chat.messages.map((m) => [m.id, m.at, m.text, m.parent, m.end]), [['a', 0, html, undefined, undefined], ['b', 0, 'y', undefined, 'lost']]);
   assert.equal(chat.messages[1].stats.tps, null);
   const store = new Store(memoryStorage());
-  assert.deepEqual(importInto(store, [chat]), ['abcdef']);
+  assert.deepEqual(await importInto(store, [chat]), ['abcdef']);
   assert.deepEqual(pathOf(store.get('abcdef').messages, store.get('abcdef').picks).map((e) => e.message.id), ['a', 'b']);
   assert.ok(newTurn(store.get('abcdef').messages).at <= Date.now());
 });

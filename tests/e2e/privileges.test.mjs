@@ -226,6 +226,7 @@ describe('what only root may open', asRoot, () => {
     copyFileSync(emulated, at('libsluice-cuda-emulated.so'));
     chmodSync(at('libsluice-cuda-emulated.so'), 0o700);
     server = await startServer({ exe: files.exe, state: at('state'), sets: ['engine.backend=cuda-emulated', 'engine.models=',
+      'engine.step_tokens=8', 'engine.max_sequences=2', // before it serves, it runs a step of the most rows
       `engine.models.demo-small.path=${files.model}`, 'gateway.default_model=demo-small'] });
     const r = await chat(server.http, server.keys.paid, { model: 'demo-small', max_tokens: 2, messages: user('hello') });
     assert.equal(r.status, 200, r.body);

@@ -72,11 +72,18 @@ describe('quick starts', () => {
     }
   });
 
-  test('both READMEs have the same commands', () => {
+  test('both READMEs have the same commands, names and figures', () => {
     const commands = (page) => blocks(page).map((b) => b.text.replaceAll(/ +#.*$/gm, ''));
     assert.deepEqual(commands('README.ko.md'), commands('README.md'));
     const links = (page) => [...readFileSync(join(ROOT, page), 'utf8').matchAll(/\]\(([^)]+)\)/g)].map((m) => m[1]).filter((l) => !l.startsWith('README')).sort();
     assert.deepEqual(links('README.ko.md'), links('README.md'));
+    const prose = (page) => readFileSync(join(ROOT, page), 'utf8').replaceAll(/^```[^]*?^```$/gm, '').replaceAll(/\bfour\b/g, '4');
+    const quoted = (page) => [...prose(page).matchAll(/`([^`]+)`/g)].map((m) => m[1].replaceAll(/\s+/g, ' ')).sort();
+    assert.deepEqual(quoted('README.ko.md'), quoted('README.md'));
+    // What has a digit or is in capitals: figures, versions, formats, families of models.
+    const names = (page) => [...prose(page).replaceAll(/`[^`]*`|\]\([^)]*\)|https?:\S+/g, ' ')
+      .matchAll(/[A-Za-z][A-Za-z.-]*\d[\w.]*|\b[A-Z][A-Z0-9_]+\b|(?<![\w.])\d+(?:\.\d+)?/g)].map((m) => m[0].replace(/\.$/, '')).sort();
+    assert.deepEqual(names('README.ko.md'), names('README.md'));
   });
 
   test('browser: a token of the back end, and the page with it', async () => {

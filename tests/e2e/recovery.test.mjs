@@ -104,7 +104,7 @@ test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` 
   const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')), breaks = join(state, 'break'); // where the engine may remove it
   process.env.SLUICE_EMULATION_FAIL_FILE = breaks;
   try {
-    server = await startServer({ state, sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.step_tokens=64', 'gateway.limits.first_token=10m', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
+    server = await startServer({ state, sets: ['engine.backend=cuda-emulated', 'engine.speculation.mode=off', 'engine.step_tokens=8', 'engine.max_sequences=4', 'gateway.limits.first_token=10m', 'engine.models=', 'engine.models.demo-small.path=etc/models/demo-small.gguf'] });
   } finally {
     delete process.env.SLUICE_EMULATION_FAIL_FILE;
   }

@@ -13,17 +13,17 @@ const COUNTED = Array.from({ length: 220 }, (_, i) => (i % 10 === 9 ? `물${i}.`
 for (const threads of [1, 4]) {
   describe(`resumed streams, ${threads} gateway thread(s)`, () => {
     let server;
-    before(async () => {
-      server = await startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=5ms', 'engine.echo.rate=500',
-        'gateway.resume.grace=500ms', 'gateway.resume.stream_bytes=128KiB', 'gateway.heartbeat=50ms'] });
-    });
+    // A reader may take a minute to come back.
+    const start = (grace = '1m') => startServer({ echo: true, sets: [`gateway.threads=${threads}`, 'engine.echo.ttft=5ms', 'engine.echo.rate=500',
+      `gateway.resume.grace=${grace}`, 'gateway.resume.stream_bytes=128KiB', 'gateway.heartbeat=50ms'] });
+    before(async () => { server = await start(); });
     after(async () => assert.equal(await server?.stop(), 0, server?.log()));
 
     /** Reads so many bytes (null: all) of a stream, then cuts the line: {status, headers, text}. */
-    const read = (method, path, { body, most = null, last, key = server.keys.paid, events = true } = {}) => new Promise((done, failed) => {
+    const read = (method, path, { body, most = null, last, key = server.keys.paid, events = true, at = server } = {}) => new Promise((done, failed) => {
       const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json',
         ...(events ? { 'x-sluice-events': '1' } : {}), ...(last === undefined ? {} : { 'last-event-id': last }) };
-      const req = http.request(new URL(path, server.http), { method, headers, agent: false }, (res) => {
+      const req = http.request(new URL(path, at.http), { method, headers, agent: false }, (res) => {
         const parts = [];
         let n = 0;
         const give = (bytes) => done({ status: res.statusCode, headers: res.headers, text: bytes.toString() });
@@ -46,7 +46,7 @@ for (const threads of [1, 4]) {
     const idOf = (event) => Number(/^id: (\d+)$/m.exec(event)[1]);
     const textOf = (list) => list.map((e) => /^data: (.*)$/m.exec(e)[1]).filter((d) => d !== '[DONE]')
       .map((d) => JSON.parse(d).choices[0]?.delta?.content ?? '').join('');
-    const running = async () => metric(await server.metrics(), 'sluice_engine_running');
+    const running = async (at = server) => metric(await at.metrics(), 'sluice_engine_running');
 
     test('cut fifty times, it is the uncut one', async () => {
       const rnd = random(7);
@@ -89,17 +89,22 @@ for (const threads of [1, 4]) {
     });
 
     test('one that nobody reads goes on for a while, then ends; one may be stopped', async () => {
-      const left = await ask(`repeat ${COUNTED}`, { most: 600 });
-      assert.ok(await until(async () => await running() === 1, 20000, 5), 'it goes on');
-      assert.ok(await until(async () => await running() === 0, 50000), 'nobody came back');
-      const again = await ask(`repeat ${COUNTED}`, { most: 600 });
-      const id = again.headers['x-sluice-stream-id'];
+      const begun = await ask(`repeat ${COUNTED}`, { most: 600 });
+      assert.ok(await until(async () => await running() === 1, 50000), 'it goes on');
+      const id = begun.headers['x-sluice-stream-id'];
       assert.equal((await read('DELETE', `/v1/streams/${id}`)).status, 204);
-      assert.ok(await until(async () => await running() === 0, 20000));
+      assert.ok(await until(async () => await running() === 0, 50000));
       const list = events((await read('GET', `/v1/streams/${id}`)).text);
       assert.match(list.at(-2), /"finish_reason":"stop"/);
       assert.match(list.at(-1), /\[DONE\]$/);
-      assert.equal((await read('GET', `/v1/streams/${left.headers['x-sluice-stream-id']}`)).status, 200, 'what it had is kept');
+      const at = await start('500ms');
+      try {
+        const left = await ask(`repeat ${COUNTED}`, { most: 600, key: at.keys.paid, at });
+        assert.ok(await until(async () => metric(await at.metrics(), 'sluice_engine_cancelled_total') === 1 && await running(at) === 0, 50000), 'nobody came back');
+        assert.equal((await read('GET', `/v1/streams/${left.headers['x-sluice-stream-id']}`, { key: at.keys.paid, at })).status, 200, 'what it had is kept');
+      } finally {
+        assert.equal(await at.stop(), 0, at.log());
+      }
     });
 
     test('what is a stranger\'s, was not, or is gone', async () => {

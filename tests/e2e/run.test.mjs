@@ -8,7 +8,6 @@ import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { ROOT, SLUICE } from './harness.mjs';
 import { joined, literal, seeded, startHub } from './hub_mock.mjs';
 import { onTerminal, shellOnTerminal } from './terminal.mjs';
@@ -70,7 +69,7 @@ test('pulls with progress, serves, chats; the second run finds the model', async
   await t.until(/The capital of France is Paris\.[\s\S]*>>> /);
   let it = started(t);
   t.type('/bye\n');
-  assert.equal(await t.ended, 0);
+  assert.equal(await t.over(), 0);
   assertGone(it);
 
   hub.requests.length = 0;
@@ -80,11 +79,7 @@ test('pulls with progress, serves, chats; the second run finds the model', async
   assert.deepEqual(hub.requests, []);
   it = started(t);
   // Right behind the prompt Ctrl-D can come before the terminal is raw, and is lost.
-  for (let over = false; !over;) {
-    t.type('\x04');
-    over = await Promise.race([t.ended.then(() => true), sleep(200, false)]);
-  }
-  assert.equal(await t.ended, 0);
+  assert.equal(await t.over('\x04'), 0);
   assertGone(it);
 });
 
@@ -92,7 +87,7 @@ test('no is an answer', async () => {
   const t = terminal('b', 'hf:acme/demo-GGUF');
   await t.until(/\[Y\/n\] /);
   t.type('n\n');
-  assert.equal(await t.ended, 1);
+  assert.equal(await t.over(), 1);
   assert.ok(!existsSync(join(root, 'b')) || readdirSync(join(root, 'b')).every((f) => f.startsWith('.')));
 });
 
@@ -109,7 +104,7 @@ test('Ctrl-C stops an answer, not the server', async () => {
   await t.until(/>>> /);
   assert.ok(alive(it.serve) && alive(it.chat));
   t.type('/quit\n');
-  assert.equal(await t.ended, 0);
+  assert.equal(await t.over(), 0);
   assertGone(it);
 });
 
@@ -125,12 +120,12 @@ test('a signal, and a chat that is killed, leave nothing, and the terminal as it
     assert.equal(Number(m[1]), status, t.shown());
     assert.match(t.shown(), /[\s;]icanon[\s\S]*\secho\s/);
     assert.doesNotMatch(t.shown(), /-icanon|-echo\s/);
-    await t.ended;
+    await t.over();
     assertGone(it);
   }
 });
 
-test('into a pipe: no question, no progress, an address and a key', async () => {
+test('into a pipe: no question, no progress, an address and a key', { timeout: 120_000 }, async () => {
   hub.on = () => null;
   const child = spawn(SLUICE, args('e', 'hf:acme/demo-GGUF'), { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
   open.add(() => child.kill('SIGKILL'));

@@ -111,7 +111,7 @@ test('a conversation on a terminal: remembers, answers anew, is saved and contin
   t.type('/load talk.json\n');
   await t.until(/4 messages/);
   t.type('/quit\n');
-  assert.equal(await t.ended, 0);
+  assert.equal(await t.over(), 0);
   const talk = JSON.parse(readFileSync(join(folder, 'talk.json'), 'utf8'));
   assert.deepEqual(talk.messages.map((m) => m.role), ['user', 'assistant', 'user', 'assistant']);
   assert.equal(talk.messages[2].content, 'What is\nthe capital of Italy?');
@@ -147,7 +147,7 @@ test('thoughts, markup and calls are shown; nothing commands the terminal; resul
   await t.until(/It is 2\./);
   await t.until(/cut at the length limit/);
   t.type('/quit\n');
-  assert.equal(await t.ended, 0);
+  assert.equal(await t.over(), 0);
   s.close();
   assert.equal(bodies[0].tools[0].function.name, 'add');
   assert.deepEqual(bodies[1].messages.slice(-2), [
@@ -178,7 +178,7 @@ test('Ctrl-C stops an answer and the server hears of it; the conversation goes o
   t.type('on\n');
   await t.until(/done[\s\S]*>>> /);
   t.type('/quit\n'); // (Ctrl-D right behind the prompt can come before the terminal is raw, and is lost.)
-  assert.equal(await t.ended, 0);
+  assert.equal(await t.over(), 0);
   s.close();
 });
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The demonstration model with a chat template that describes tools, so that it is a model that calls them. What it says is
-// held to a text by a regular expression where a test needs a certain call of its own accord.
+// The demonstration model with a chat template of tools and reasoning that it was not trained on: its answers are held to what a
+// test needs. Its own tools are in demo_tools.test.mjs.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -38,14 +38,12 @@ export const quoted = (s) => s.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 /** A call as this model writes it. */
 export const callText = (name, args) => `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
 
-/** fetch that holds the n-th answer to texts[n], and notes what was sent: {bodies, fetch}. The client is unchanged, and the choice stays
- * auto. All else is drawn with one seed, for clients that send none: each run has the same answers. */
-export function scripted(...texts) {
+/** fetch that notes what a client sends: {bodies, fetch}. It adds one seed, for clients that send none: each run has the same answers. */
+export function noted() {
   const bodies = [];
-  const send = async (url, init) => {
-    const body = JSON.parse(init.body), text = texts[bodies.length];
+  return { bodies, fetch: async (url, init) => {
+    const body = JSON.parse(init.body);
     bodies.push(body);
-    return fetch(url, { ...init, body: JSON.stringify({ seed: 11, ...body, ...(text === undefined ? {} : { regex: quoted(text) }) }) });
-  };
-  return { bodies, fetch: send };
+    return fetch(url, { ...init, body: JSON.stringify({ seed: 11, ...body }) });
+  } };
 }

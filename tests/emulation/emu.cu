@@ -40,6 +40,9 @@
 #define EMU_ASAN 1
 #endif
 #endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 #ifdef EMU_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -49,13 +52,14 @@ enum { MAX_THREADS = 1024, STACK_BYTES = 64 << 10, MAX_COPIES = 64 };
 enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
 
 /* What the lanes of a warp do together. */
-enum together { SHUFFLE, MMA_BF16, MMA_F16, MATRICES, MATRICES_TURNED };
+enum together { SHUFFLE, TREE, MMA_BF16, MMA_F16, MATRICES, MATRICES_TURNED };
 
 /* What a lane gives for it. */
 struct given {
 	float f;
 	uint32_t a[4], b[2];
 	const void *row;
+	void (*tree)(struct emu_lanes *);
 };
 
 struct emu_thread {
@@ -82,6 +86,7 @@ struct emu_warp {
 	union {
 		float product[KN_WARP][4];
 		uint32_t pairs[KN_WARP][4];
+		struct emu_lanes lanes;
 	} got[2];
 };
 
@@ -557,21 +562,99 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
 }
 
+struct emu_lanes operator+(const struct emu_lanes &a, const struct emu_lanes &b)
+{
+	struct emu_lanes r;
+	for (int l = 0; l < KN_WARP; l++)
+		r.of[l] = a.of[l] + b.of[l];
+	return r;
+}
+
+struct emu_lanes fmaxf(const struct emu_lanes &a, const struct emu_lanes &b)
+{
+	struct emu_lanes r;
+	for (int l = 0; l < KN_WARP; l++)
+		r.of[l] = fmaxf(a.of[l], b.of[l]);
+	return r;
+}
+
+struct emu_lanes kn_shuffle_xor(const struct emu_lanes &v, int mask)
+{
+	struct emu_lanes r;
+	for (int l = 0; l < KN_WARP; l++)
+		r.of[l] = v.of[l ^ mask];
+	return r;
+}
+
+static void run_tree(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
+{
+	struct emu_lanes *v = &w->got[turn % 2].lanes;
+	for (int l = 0; l < KN_WARP; l++) {
+		const struct given *g = &lanes[l].given[turn % 2];
+		v->of[l] = g->f;
+		if (g->tree != lanes[0].given[turn % 2].tree)
+			lanes->block->misuse = "lanes of a warp in different trees";
+	}
+	lanes[0].given[turn % 2].tree(v);
+}
+
+float emu_tree(float v, void (*tree)(struct emu_lanes *))
+{
+	struct emu_thread *t = self;
+	struct given *g = next_turn(t, TREE);
+	g->f = v;
+	g->tree = tree;
+	all_lanes(run_tree);
+	return t->block->warps[t->n / KN_WARP].got[t->turn % 2].lanes.of[t->n % KN_WARP];
+}
+
+static void widen_bf16(const uint16_t *from, float *to, int n)
+{
+	for (int i = 0; i < n; i++)
+		to[i] = kn_bf16_float(from[i]);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx,f16c"))) static void widen_f16_f16c(const uint16_t *from, float *to, int n)
+{
+	for (int i = 0; i < n; i += 8)
+		_mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
+}
+#endif
+
+/* n: a multiple of 8. */
+static void widen_f16(const uint16_t *from, float *to, int n)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("f16c")) {
+		widen_f16_f16c(from, to, n);
+		return;
+	}
+#endif
+	for (int i = 0; i < n; i++)
+		to[i] = kn_f16_float(from[i]);
+}
+
 /* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
  * adds them up in an order of its own. */
-template <float (*OF)(uint16_t)> static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
+template <void (*WIDEN)(const uint16_t *from, float *to, int n)>
+static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
-	float a[16][16], b[16][8], d[16][8];
+	uint16_t rows[16][16], columns[8][16];
+	float a[16][16], turned[8][16], b[16][8], d[16][8];
 	for (int l = 0; l < KN_WARP; l++) {
 		const struct given *v = &lanes[l].given[turn % 2];
 		int g = l / 4, t = l % 4;
-		for (int i = 0; i < 2; i++) {
-			for (int r = 0; r < 4; r++)
-				a[g + r % 2 * 8][2 * t + r / 2 * 8 + i] = OF((uint16_t)(v->a[r] >> 16 * i));
-			for (int r = 0; r < 2; r++)
-				b[2 * t + r * 8 + i][g] = OF((uint16_t)(v->b[r] >> 16 * i));
-		}
+		for (int r = 0; r < 4; r++)
+			memcpy(&rows[g + r % 2 * 8][2 * t + r / 2 * 8], &v->a[r], sizeof v->a[r]);
+		for (int r = 0; r < 2; r++)
+			memcpy(&columns[g][2 * t + r * 8], &v->b[r], sizeof v->b[r]);
 	}
+	WIDEN(rows[0], a[0], 16 * 16);
+	WIDEN(columns[0], turned[0], 8 * 16);
+	for (int k = 0; k < 16; k++)
+		for (int n = 0; n < 8; n++)
+			b[k][n] = turned[n][k];
 	for (int i = 0; i < 16; i++) {
 		float sum[8] = {};
 		for (int k = 0; k < 16; k++)
@@ -590,7 +673,7 @@ static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
 	struct given *v = next_turn(t, kind);
 	memcpy(v->a, a, sizeof v->a);
 	memcpy(v->b, b, sizeof v->b);
-	all_lanes(kind == MMA_BF16 ? multiply<kn_bf16_float> : multiply<kn_f16_float>);
+	all_lanes(kind == MMA_BF16 ? multiply<widen_bf16> : multiply<widen_f16>);
 	const float *sum = t->block->warps[t->n / KN_WARP].got[t->turn % 2].product[t->n % KN_WARP];
 	for (int i = 0; i < 4; i++)
 		d[i] += sum[i];

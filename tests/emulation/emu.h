@@ -48,6 +48,22 @@ void *kn_shared(void);
 void kn_barrier(void);
 static inline void kn_in_order(void) {}
 float kn_shuffle_xor(float v, int mask);
+
+/* The values of a warp's lanes: lanes that only shuffle for a while meet once for all of it, since each meeting costs
+ * 32 switches. */
+struct emu_lanes {
+	float of[32];
+};
+struct emu_lanes operator+(const struct emu_lanes &a, const struct emu_lanes &b);
+struct emu_lanes fmaxf(const struct emu_lanes &a, const struct emu_lanes &b);
+struct emu_lanes kn_shuffle_xor(const struct emu_lanes &v, int mask);
+/* What the tree makes of v and the other lanes' values. */
+float emu_tree(float v, void (*tree)(struct emu_lanes *));
+
+template <typename TREE> static void emu_run_tree(struct emu_lanes *v) { *v = TREE::of(*v); }
+
+template <typename TREE> static inline float kn_tree(float v) { return emu_tree(v, emu_run_tree<TREE>); }
+
 void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b);
 void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b);
 void kn_ldmatrix_x4(uint32_t *r, const void *row);
@@ -86,6 +102,9 @@ extern "C" int sluice_emulation_library_products(void);
 /* Two roundings where the device has one: within the bound of any sum of products, and much faster
  * than the library's where the processor at hand has no instruction for it. */
 static inline float kn_fma(float a, float b, float c) { return a * b + c; }
+
+/* One rounding, which exact differences rely on. */
+static inline double kn_fma(double a, double b, double c) { return fma(a, b, c); }
 
 static inline float kn_bits_float(uint32_t bits) { return kn_f32_from_bits(bits); }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels that test the emulation itself: what its matrix operations do with the lanes' numbers, and what it sees of
- * blocks that access each other's memory (emu_watch.h). Without a device around them.
+ * Kernels that test the emulation itself: what its matrix operations and trees do with the lanes' numbers, and what it
+ * sees of blocks that access each other's memory (emu_watch.h). Without a device around them.
  */
 #include "tests/emulation/emu_blocks.h"
 #include "tests/emulation/emu_memory.h"
@@ -85,6 +85,42 @@ sluice_emulation_ldmatrix(int turned, const uint16_t *rows, uint32_t (*pairs)[4]
 	return run(read_matrices, 1, 512);
 }
 
+/* ---- trees ---- */
+
+static struct {
+	const float *v;
+	float (*out)[4];
+} reduced;
+
+static void reduce(const struct kn_command *, void **)
+{
+	float v = reduced.v[threadIdx.x], sum = v, most = v, *out = reduced.out[threadIdx.x];
+	for (int step = KN_WARP / 2; step > 0; step /= 2) {
+		sum += kn_shuffle_xor(sum, step);
+		most = fmaxf(most, kn_shuffle_xor(most, step));
+	}
+	out[0] = kn_warp_sum(v);
+	out[1] = sum;
+	out[2] = kn_warp_max(v);
+	out[3] = most;
+}
+
+/* Each lane's sum and maximum of v [KN_WARP], by the tree and by shuffles. */
+extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_trees(const float *v, float (*out)[4])
+{
+	reduced.v = v;
+	reduced.out = out;
+	return run(reduce, 1, 0);
+}
+
+static void two_trees(const struct kn_command *, void **)
+{
+	if (threadIdx.x % 2 == 0)
+		kn_warp_sum(1);
+	else
+		kn_warp_max(1);
+}
+
 /* ---- blocks that access what others do ---- */
 
 static uint8_t *memory;
@@ -154,7 +190,7 @@ static const struct {
 	void (*body)(const struct kn_command *c, void **);
 } probes[] = {{"own words", own_words},     {"own bytes", own_bytes},   {"add atomically", add_atomically},
 	      {"communicate", communicate}, {"read other", read_other}, {"write same", write_same},
-	      {"write read", write_read},   {"copy other", copy_other}};
+	      {"write read", write_read},   {"copy other", copy_other}, {"two trees", two_trees}};
 
 /* What the emulation says of a kernel: "" if nothing. NULL: there is none of that name. */
 extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_blocks(const char *name)

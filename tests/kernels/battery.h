@@ -509,6 +509,119 @@ static inline const char *battery_converted(struct rig *r)
 	return same ? NULL : "a product of rows that were converted where they were made has other bits";
 }
 
+/* ---- what follows a product ---- */
+
+enum { F_ROWS = 3, F_IN = 264, F_Q = 2 * KV_HEADS * HEAD, F_ALL = F_Q + 2 * KV_HEADS * HEAD, F_OUT = 5 };
+enum { F_PAST = 44, F_PAGES = F_PAST + F_ROWS };
+
+/* A layer's operations, of rows alone. */
+struct followed {
+	struct kn_kv kv;
+	float *qkv, *attn, *gated, *y[2];
+};
+
+static inline size_t followed_pool(void)
+{
+	return F_PAGES * KV_HEADS * kn_kv_head_bytes(KN_F16, PAGE, HEAD) / sizeof(float);
+}
+
+static inline void make_followed(struct rig *r, struct followed *f)
+{
+	size_t n = followed_pool();
+	*f = (struct followed){.kv = {.type = KN_F16,
+				      .n_pages = F_PAGES,
+				      .page_tokens = PAGE,
+				      .n_layers = 1,
+				      .n_kv_heads = KV_HEADS,
+				      .head_dim = HEAD,
+				      .k = room(r, n),
+				      .v = room(r, n)},
+			       .qkv = room(r, F_ROWS * F_ALL),
+			       .attn = room(r, F_ROWS * F_Q),
+			       .gated = room(r, F_ROWS * F_Q),
+			       .y = {room(r, F_ROWS * F_OUT), room(r, F_ROWS * F_OUT)}};
+	uint16_t *pools[] = {f->kv.k, f->kv.v};
+	for (size_t i = 0; i < 2 * n; i++) /* numbers from an eighth to a quarter */
+		for (int side = 0; side < 2; side++)
+			pools[side][i] = (uint16_t)(0x3000 + (i * 2654435761u >> (7 + side) & 0x3FF));
+}
+
+static inline void drop_followed(struct rig *r, const struct followed *f)
+{
+	void *rooms[] = {f->kv.k, f->kv.v, f->qkv, f->attn, f->gated, f->y[0], f->y[1]};
+	for (int i = 0; i < N(rooms); i++)
+		r->o->mem_free(r->b, rooms[i]);
+}
+
+/* touched: between two operations stands one that changes nothing, so each has a kernel of its own. */
+static inline void run_followed(struct rig *r, const struct followed *f, const struct kn_weight *all,
+				const struct kn_weight *out, const float *x, bool touched)
+{
+	static const double freq[12] = {1, 0.5, 0.3};
+	static int32_t pos[F_ROWS] = {300, 17, 700}, seq[F_ROWS] = {0, 1, 2}, table[F_ROWS * F_PAST];
+	const struct kn_rope rope = {.n_rot = 24, .magnitude = 1, .inv_freq = freq};
+	const struct kn_attn how = {.scale = 1, .q_row = F_ALL};
+	const struct kn_ops *o = r->o;
+	struct kn_step s = {.n_rows = F_ROWS,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .n_seqs = F_ROWS,
+			    .page_table = table,
+			    .max_pages = F_PAST};
+	for (int i = 0; i < F_ROWS * F_PAST; i++)
+		table[i] = i % F_PAST < pos[i / F_PAST] / PAGE ? i % F_PAST : F_PAST + i / F_PAST;
+	did(r, o->step_begin(r->b, &s));
+	did(r, o->matmul(r->b, all, x, F_ROWS, f->qkv));
+	if (touched)
+		did(r, o->scale(r->b, f->qkv, 1, F_ROWS, F_ALL));
+	did(r, o->qkv_rope_write(r->b, &rope, f->qkv, 2 * KV_HEADS, &f->kv, 0));
+	did(r, o->attention(r->b, f->qkv, 2 * KV_HEADS, &f->kv, 0, &how, f->attn));
+	if (touched)
+		did(r, o->scale(r->b, f->attn, 1, F_ROWS, F_Q));
+	did(r, o->matmul(r->b, out, f->attn, F_ROWS, f->y[0]));
+	did(r, o->matmul(r->b, all, x, F_ROWS, f->qkv));
+	if (touched)
+		did(r, o->scale(r->b, f->qkv, 1, F_ROWS, F_ALL));
+	did(r, o->gate_mul(r->b, f->qkv, F_ROWS, F_ALL / 2, false, f->gated));
+	if (touched)
+		did(r, o->scale(r->b, f->gated, 1, F_ROWS, F_ALL / 2));
+	did(r, o->matmul(r->b, out, f->gated, F_ROWS, f->y[1]));
+	did(r, o->step_end(r->b));
+}
+
+/* Rotations and gates at the end of the products that make their numbers, and rows that attention and a gate convert:
+ * the bits are those of operations that nothing follows at once. Twice, since the first step finds its memory. */
+static inline const char *battery_followed(struct rig *r)
+{
+	struct matrix m[2] = {make_matrix(KN_BF16, F_ALL, F_IN), make_matrix(KN_BF16, F_OUT, F_Q)};
+	struct kn_weight w[2];
+	struct sl_err err;
+	struct followed by[2];
+	float *x = room(r, F_ROWS * F_IN);
+	size_t pool = followed_pool() * sizeof(float);
+	for (int i = 0; i < F_ROWS * F_IN; i++)
+		x[i] = next_float();
+	did(r, r->o->weight_load(r->b, m[0].bytes, KN_BF16, F_ALL, F_IN, &w[0], &err));
+	did(r, r->o->weight_load(r->b, m[1].bytes, KN_BF16, F_OUT, F_Q, &w[1], &err));
+	for (int touched = 1; touched >= 0; touched--) {
+		make_followed(r, &by[touched]);
+		for (int i = 0; i < 2; i++)
+			run_followed(r, &by[touched], &w[0], &w[1], x, touched);
+	}
+	bool same = memcmp(by[0].kv.k, by[1].kv.k, pool) == 0 && memcmp(by[0].kv.v, by[1].kv.v, pool) == 0 &&
+		    memcmp(by[0].attn, by[1].attn, F_ROWS * F_Q * sizeof(float)) == 0 &&
+		    memcmp(by[0].gated, by[1].gated, F_ROWS * F_ALL / 2 * sizeof(float)) == 0 &&
+		    memcmp(by[0].y[0], by[1].y[0], F_ROWS * F_OUT * sizeof(float)) == 0 &&
+		    memcmp(by[0].y[1], by[1].y[1], F_ROWS * F_OUT * sizeof(float)) == 0;
+	for (int i = 0; i < 2; i++) {
+		drop_followed(r, &by[i]);
+		r->o->weight_free(r->b, &w[i]);
+		drop_matrix(&m[i]);
+	}
+	r->o->mem_free(r->b, x);
+	return same ? NULL : "what follows a product at its end has other bits";
+}
+
 static inline const char *failure(const struct rig *r)
 {
 	static char text[160];
@@ -545,6 +658,8 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_joined(&rigs[1]);
 	if (right(rigs, wrong) && o->weight_load_joined != NULL)
 		wrong = battery_converted(&rigs[1]);
+	if (right(rigs, wrong) && o->qkv_rope_write != NULL)
+		wrong = battery_followed(&rigs[1]);
 	if (rigs[1].rc != 0)
 		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)

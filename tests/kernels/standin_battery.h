@@ -545,6 +545,25 @@ static void sb_pages(const struct kn_ops *o)
 	sb_pool_close(&p);
 }
 
+/* A page that both streams read is written only after both have. */
+static void sb_two_readers(const struct kn_ops *o)
+{
+	struct sb_pool p;
+	float is[SB_WIDTH];
+	sb_pool_open(&p, o);
+	sb_fill(&p, 2, 1.5f);
+	assert_int_equal(o->page_out(p.s.b, &p.kv, 2, sb_place(&p, 0)), 0);
+	sb_wait_page(&p);
+	sb_look(&p, 2, is);
+	sb_wait_page(&p);
+	sb_fill(&p, 2, 2.5f);
+	sb_wait_page(&p);
+	assert_int_equal(o->settle(p.s.b), 0);
+	sb_assert_all(is, SB_WIDTH, 1.5f);
+	sb_assert_all(sb_place(&p, 0), 2 * SB_PAGE_FLOATS, 1.5f);
+	sb_pool_close(&p);
+}
+
 /* A pool that was made just now gets its first page from the host. */
 static void sb_new_pool(const struct kn_ops *o)
 {
@@ -572,7 +591,7 @@ static void sb_new_pool(const struct kn_ops *o)
 
 /* ---- the vendor's library ---- */
 
-enum { SB_OUT = 32, SB_IN = 256, SB_BATCH = 20 };
+enum { SB_OUT = 32, SB_IN = 256, SB_BATCH = 20, SB_APART = 4 };
 
 /* Sums of whole numbers below 2^24: exact in every order and format. */
 static void sb_product(const struct kn_ops *o, bool fp8, int n_rows)
@@ -593,7 +612,8 @@ static void sb_product(const struct kn_ops *o, bool fp8, int n_rows)
 	for (int i = 0; i < SB_BATCH * SB_IN; i++)
 		x[i] = (float)((i * 3 + i / SB_IN) % 5 - 2) * (float)(1 + i / SB_IN % 4);
 	assert_int_equal(o->weight_load(s.b, halves, KN_BF16, SB_OUT, SB_IN, &w, &err), 0);
-	float *dx = sb_memory(&s, SB_BATCH * SB_IN), *dy = sb_memory(&s, SB_BATCH * SB_OUT);
+	float *dx = sb_memory(&s, SB_BATCH * SB_IN), *all = sb_memory(&s, SB_BATCH * SB_OUT + SB_APART);
+	float *dy = all + SB_APART; /* aligned as little as may be */
 	assert_int_equal(o->upload(s.b, dx, x, SB_BATCH * SB_IN), 0);
 	struct standin_counts was = sb_counts();
 	for (int i = 0; i < 4; i++) {
@@ -618,7 +638,7 @@ static void sb_product(const struct kn_ops *o, bool fp8, int n_rows)
 	assert_true(!fp8 || sb_counts().products_e4m3 > was.products_e4m3);
 	o->weight_free(s.b, &w);
 	o->mem_free(s.b, dx);
-	o->mem_free(s.b, dy);
+	o->mem_free(s.b, all);
 	o->close(s.b);
 	sb_nothing_left();
 }

@@ -150,6 +150,17 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 	}
 }
 
+/* The tables of three groups, the second of which has the pages, as far as the row sees them; all others are none. */
+static void give_back(const struct cache *c, int row, const struct kn_attn *how, int32_t *tables)
+{
+	int end = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row];
+	int first = how->window > 0 && end > how->window ? end - how->window : 0;
+	for (int i = 0; i < 3 * N(c->table); i++)
+		tables[i] = -1;
+	for (int p = first / c->kv.page_tokens; p * c->kv.page_tokens < end; p++)
+		tables[(seq * 3 + 1) * 64 + p] = c->table[seq * 64 + p];
+}
+
 static void attention_case(const struct kn_ops *o, int type, int head_dim, int n_kv_heads, int group, int page_tokens,
 			   float sharpness, int window, float softcap, bool both_ways)
 {
@@ -185,16 +196,22 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 			memcpy(first, out, n * sizeof *first);
 		}
 		assert_memory_equal(out, first, n * sizeof *first);
-		/* Alone. */
+		/* Alone, without the pages that the row does not see. */
 		for (int r = 0; r < n_rows; r++) {
+			static int32_t tables[3 * N_SEQS * 64];
 			struct kn_step alone = c.step;
+			struct kn_kv kv = c.kv;
+			give_back(&c, r, &how, tables);
+			kv.group = 1;
+			alone.n_groups = 3;
+			alone.page_table = tables;
 			alone.n_rows = 1;
 			alone.row_pos += r;
 			alone.row_seq += r;
 			if (both_ways)
 				alone.row_sees += r;
 			assert_int_equal(o->step_begin(b, &alone), 0);
-			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &c.kv, LAYER, &how, out), 0);
+			assert_int_equal(o->attention(b, q + (size_t)r * row, n_heads, &kv, LAYER, &how, out), 0);
 			assert_int_equal(o->step_end(b), 0);
 			assert_memory_equal(out, first + (size_t)r * row, row * sizeof *first);
 		}
@@ -321,6 +338,52 @@ static void test_rope(void **arg)
 		}
 }
 
+/* Far on, an angle is thousands of turns. */
+static void far_case(const struct kn_ops *o)
+{
+	enum { HEAD = 64, ROWS = 3, PAGE = 16, MAX_PAGES = 1 << 16 };
+	static const int32_t pos[ROWS] = {131071, 1000000, 1048562}, seq[ROWS];
+	static int32_t table[MAX_PAGES];
+	static double freq[HEAD / 2];
+	struct kn_backend *b = open_table(o, 1);
+	struct kn_kv kv = {
+	    .type = KN_F32, .n_pages = 1, .page_tokens = PAGE, .n_layers = 1, .n_kv_heads = 1, .head_dim = HEAD};
+	struct kn_step s = {
+	    .n_rows = ROWS, .row_pos = pos, .row_seq = seq, .n_seqs = 1, .page_table = table, .max_pages = MAX_PAGES};
+	for (int i = 0; i < HEAD / 2; i++)
+		freq[i] = pow(500000, -2.0 * i / HEAD);
+	const struct kn_rope rope = {.n_rot = HEAD, .halves = true, .magnitude = 1, .inv_freq = freq};
+	float *q = random_floats(o, b, ROWS * HEAD), *k = random_floats(o, b, ROWS * HEAD), was[ROWS * HEAD];
+	kv.k = guarded(o, b, PAGE * HEAD);
+	kv.v = guarded(o, b, PAGE * HEAD);
+	memcpy(was, q, sizeof was);
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->rope_kv_write(b, &rope, q, 1, k, k, &kv, 0), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int r = 0; r < ROWS; r++)
+		for (int i = 0; i < HEAD / 2; i++) {
+			const float *x = was + r * HEAD + i, *y = q + r * HEAD + i;
+			double angle = (double)pos[r] * freq[i], cs = cos(angle), sn = sin(angle);
+			double a = (double)x[0], e = (double)x[HEAD / 2];
+			/* As above, of the same angle. */
+			expect_near("far rope", o, (double)y[0], a * cs - e * sn,
+				    3.01 * U * (fabs(a * cs) + fabs(e * sn)) + U / 1024);
+			expect_near("far rope", o, (double)y[HEAD / 2], a * sn + e * cs,
+				    3.01 * U * (fabs(a * sn) + fabs(e * cs)) + U / 1024);
+		}
+	float *memory[] = {q, k, kv.k, kv.v};
+	for (int i = 0; i < N(memory); i++)
+		drop(o, b, memory[i]);
+	o->close(b);
+}
+
+static void test_far(void **arg)
+{
+	(void)arg;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		far_case(*o);
+}
+
 static void copy_case(const struct kn_ops *o, int type)
 {
 	struct kn_backend *b = open_table(o, 1);
@@ -361,6 +424,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_attention),
 	    cmocka_unit_test(test_rope),
+	    cmocka_unit_test(test_far),
 	    cmocka_unit_test(test_page_copy),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -228,13 +228,35 @@ static void check_row(const struct world *w, int row, int head, const float *q, 
 	}
 }
 
+/* The tables of three groups, the second of which has the pages that some row sees; all others are none. */
+static void give_back(const struct world *w, int first, int n, const struct kn_attn *how, int32_t *tables)
+{
+	int page = w->shape->page_tokens;
+	for (int i = 0; i < 3 * N(w->table); i++)
+		tables[i] = -1;
+	for (int r = first; r < first + n; r++) {
+		int end = w->shape->both_ways ? w->sees[r] : w->pos[r] + 1, seq = w->seq[r];
+		int from = how->window > 0 && end > how->window ? end - how->window : 0;
+		for (int p = from / page; p * page < end; p++)
+			tables[(seq * 3 + 1) * MAX_PAGES + p] = w->table[seq * MAX_PAGES + p];
+	}
+}
+
 static void attend(struct world *w, int first, int n, const float *q, const struct kn_attn *how, float *out)
 {
+	static int32_t tables[3 * SEQS * MAX_PAGES];
 	struct rig *r = &w->rigs[1];
 	struct kn_step s = step_of(w, first, n);
+	struct kn_kv kv = r->kv;
 	size_t row = (size_t)(w->n_heads * w->shape->head_dim);
+	if (n < ROWS) { /* a part of the rows: without the pages that it does not see */
+		give_back(w, first, n, how, tables);
+		kv.group = 1;
+		s.n_groups = 3;
+		s.page_table = tables;
+	}
 	assert_int_equal(r->o->step_begin(r->b, &s), 0);
-	assert_int_equal(r->o->attention(r->b, q + (size_t)first * row, w->n_heads, &r->kv, LAYER, how, out), 0);
+	assert_int_equal(r->o->attention(r->b, q + (size_t)first * row, w->n_heads, &kv, LAYER, how, out), 0);
 	assert_int_equal(r->o->step_end(r->b), 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The emulation itself: the places of a matrix's elements in a warp, what it sees of blocks that access each other's
- * memory, and that the kernels' blocks do not, in any order.
+ * The emulation itself: the places of a matrix's elements in a warp, sums over a warp, what it sees of blocks that
+ * access each other's memory, and that the kernels' blocks do not, in any order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,6 +26,27 @@ static void test_fragments(void **arg)
 		fail_msg("%s", wrong);
 }
 
+/* Lanes meet once for a tree, and get the bits that its shuffles give. */
+static void test_trees(void **arg)
+{
+	const char *(*trees)(const float *v, float(*out)[4]);
+	float v[LANES], out[LANES][4];
+	(void)arg;
+	void *symbol = backend_function(beside("../../libsluice-cuda-emulated.so"), "sluice_emulation_trees");
+	assert_non_null(symbol);
+	memcpy(&trees, &symbol, sizeof trees);
+	for (int round = 0; round < 20; round++) {
+		for (int l = 0; l < LANES; l++) /* sums that depend on their order */
+			v[l] = ldexpf((float)((l * 37 + round * 11) % 64 - 32), (l * 7 + round) % 30);
+		assert_null(trees(v, out));
+		for (int l = 0; l < LANES; l++) {
+			assert_memory_equal(&out[l][0], &out[l][1], sizeof(float));
+			assert_memory_equal(&out[l][2], &out[l][3], sizeof(float));
+			assert_true(out[l][2] >= v[l]);
+		}
+	}
+}
+
 /* Where the build has none: a sanitizer's. */
 static const struct kn_ops *open_watched(void)
 {
@@ -43,8 +64,9 @@ static void test_blocks_are_watched(void **arg)
 	static const struct {
 		const char *name;
 		bool fault;
-	} cases[] = {{"own words", false}, {"own bytes", false}, {"add atomically", false}, {"communicate", false},
-		     {"read other", true}, {"write same", true}, {"write read", true},      {"copy other", true}};
+	} cases[] = {{"own words", false},   {"own bytes", false}, {"add atomically", false},
+		     {"communicate", false}, {"read other", true}, {"write same", true},
+		     {"write read", true},   {"copy other", true}, {"two trees", true}};
 	const char *(*blocks)(const char *name);
 	(void)arg;
 	(void)open_watched();
@@ -72,6 +94,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_fragments),
+	    cmocka_unit_test(test_trees),
 	    cmocka_unit_test(test_blocks_are_watched),
 	    cmocka_unit_test(test_kernels_are_watched),
 	};

@@ -5,12 +5,14 @@
  * does nothing before somebody waits for it (tests/emulation/emu_queue.h), so whatever is changed or read too early
  * shows. Run from the repository's root.
  */
+#define RUN_SLOWLY /* beside other work */
 #include "tests/unit/engine/core/engine_run.h"
 
 #include <math.h>
 
 #include "base/fault.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/kernels/orders.h"
 #include "tests/support/small_engine.h"
 
 enum { N_REQUESTS = 5, MADE = 6 };
@@ -154,7 +156,7 @@ static void same_with_drafts(void **state)
 		struct run r;
 		struct proto_stats s;
 		struct eng_config cfg = config(how == 1 || how == 2);
-		cfg.step_tokens = 32;
+		cfg.step_tokens = 12; /* both sequences and their drafts; a step of so many runs before READY */
 		cfg.page_tokens = 16;
 		cfg.spec_mode = how == 0 ? ENG_SPEC_OFF : ENG_SPEC_NGRAM;
 		cfg.spec_max_draft = 4;
@@ -213,8 +215,98 @@ static void fails_ahead(void **state)
 	assert_int_equal(atomic_load(&faults), 1);
 }
 
+/* ---- in one order of calls (orders.h) ---- */
+
+enum { N_KINDS = 2, N_TOGETHER = 5, N_FAULTY = 3 };
+
+static struct eng_config tiny_config(int kind)
+{
+	static const struct eng_model_config tiny[] = {{.name = "tiny", .path = tiny_path}};
+	struct eng_config cfg = config(true);
+	cfg.models = tiny;
+	cfg.max_sequences = N_TOGETHER;
+	cfg.step_tokens = kind == 0 ? 8 : 24;
+	cfg.page_tokens = kind == 0 ? 4 : 16;
+	cfg.spec_mode = kind == 0 ? ENG_SPEC_OFF : ENG_SPEC_NGRAM;
+	cfg.spec_max_draft = 4;
+	cfg.spec_fixed = true;
+	return cfg;
+}
+
+/* Prompts of a few bytes; with drafts, answers that repeat themselves. */
+static struct proto_submit tiny_request(int i, int kind)
+{
+	static const char *const prompts[] = {"A fox", "and six hens", "ran", "over the hill.", "hens hens"};
+	static const struct proto_id_f32 likely[] = {{.id = 'a', .v = 60}, {.id = 'b', .v = 60}};
+	struct proto_submit req = request(i % N_REQUESTS);
+	req.prompt = (struct proto_str){.at = prompts[i], .n = strlen(prompts[i])};
+	if (kind == 1) {
+		req.logit_bias = likely;
+		req.n_logit_bias = 2;
+	}
+	return req;
+}
+
+/* Alone, so that it is known what stops it; then beside others, one of which is cancelled; then a device that fails.
+ * None of it depends on the order in which the device does its work. */
+static void ahead_in_order(int kind)
+{
+	struct orders o;
+	struct proto_stats s;
+	struct proto_submit reqs[N_TOGETHER];
+	atomic_int faults = 0;
+	struct eng_config cfg = tiny_config(kind);
+	cfg.on_fault = count_fault;
+	cfg.on_fault_ctx = &faults;
+	orders_start(&o, &cfg);
+	reqs[0] = tiny_request(0, kind);
+	orders_serve(&o, 1, reqs, 1, 2);
+	const struct answer *alone = &o.r.answers[1];
+	assert_int_equal(alone->n_tokens, MADE);
+	for (int i = 0; i < N_TOGETHER; i++)
+		reqs[i] = tiny_request(i, kind);
+	reqs[3].max_tokens = 40;
+	o.cancel = 13;
+	o.cancel_at = 3;
+	reqs[4] = reqs[0];
+	reqs[4].n_stops = alone->text_end[2] > 0;
+	reqs[4].stops[0] = (struct proto_str){.at = alone->text, .n = alone->text_end[2]};
+	orders_serve(&o, 10, reqs, N_TOGETHER, 2);
+	run_assert_same(&o.r.answers[10], alone);
+	assert_int_equal(o.r.answers[13].end.finish, PROTO_FINISH_CANCELLED);
+	uint64_t digest = orders_digest(&o.r.answers[10], N_TOGETHER);
+	engine_stats(o.r.e, &s);
+	for (int i = 0; i < N_FAULTY; i++) {
+		reqs[i] = tiny_request(i, kind);
+		reqs[i].max_tokens = 60;
+	}
+	o.fault = 1 + (uint64_t)(orders_seed() > 0 ? orders_seed() * 7 % 60 : 30);
+	orders_serve(&o, 20, reqs, N_FAULTY, 2);
+	for (int i = 0; i < N_FAULTY; i++)
+		assert_int_equal(o.r.answers[20 + i].end.finish, PROTO_FINISH_ERROR);
+	assert_int_equal(atomic_load(&faults), 1);
+	bool stopped = o.r.answers[14].end.finish == PROTO_FINISH_STOP;
+	assert_true(o.n_ahead > 0 && (kind == 0 || (s.spec_drafts > 0 && stopped)));
+	printf("reached tokens_ahead=%llu drafts=%llu stops=%d cancels=1 faults=1\n", (unsigned long long)o.n_ahead,
+	       (unsigned long long)s.spec_drafts, stopped);
+	run_stop(&o.r);
+	assert_nothing_left();
+	orders_judge(kind, digest);
+}
+
+static void in_one_order(void **state)
+{
+	(void)state;
+	for (int kind = 0; kind < N_KINDS; kind++)
+		if (in_share(kind, N_KINDS))
+			ahead_in_order(kind);
+}
+
 int main(void)
 {
+	const struct CMUnitTest orders[] = {cmocka_unit_test(in_one_order)};
+	if (orders_only())
+		return cmocka_run_group_tests(orders, make_tiny_model, drop_tiny_model);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks),
 					   cmocka_unit_test(same_with_drafts), cmocka_unit_test(fails_ahead)};
 	return cmocka_run_group_tests(tests, NULL, NULL);

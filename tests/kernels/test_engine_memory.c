@@ -6,18 +6,16 @@
  * for bit, in every type; and after random cancels, pre-emptions and a device that fails no memory, graph or device is
  * left. Run from the repository's root.
  */
+#define RUN_SLOWLY /* beside other work */
 #include "tests/unit/engine/core/engine_run.h"
-
-#include <unistd.h>
 
 #include "base/fault.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "kernels/kv_type.h"
-#include "tests/emulation/emu_alive.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/kernels/orders.h"
 #include "tests/support/small_engine.h"
-#include "tests/support/tiny_gguf.h"
 
 static void set_memory(uint64_t bytes)
 {
@@ -35,30 +33,11 @@ static void fail_allocation(int nth)
 	set(nth);
 }
 
-static struct emu_alive alive(void)
-{
-	struct emu_alive a;
-	void (*tell)(struct emu_alive *);
-	void *symbol = cuda_function("sluice_emulation_alive");
-	memcpy(&tell, &symbol, sizeof tell);
-	tell(&a);
-	return a;
-}
-
-static void assert_nothing_left(void)
-{
-	struct emu_alive a = alive();
-	assert_int_equal(a.bytes, 0);
-	assert_int_equal(a.devices, 0);
-	assert_int_equal(a.graphs, 0);
-}
-
 enum { PAGE = 4, MADE = 10 };
 
-static char path[64];
-static const struct eng_model_config one[] = {{.name = "small", .path = path}};
+static const struct eng_model_config one[] = {{.name = "small", .path = tiny_path}};
 static const struct eng_model_config with_bad[] = {{.name = "bad", .path = "etc/models/README.md"},
-						   {.name = "small", .path = path}};
+						   {.name = "small", .path = tiny_path}};
 
 static struct eng_config config(void)
 {
@@ -88,7 +67,7 @@ static uint64_t without_pages(void)
 	cfg.kv_bytes = 2 * page_bytes("f16");
 	run_start(&r, &cfg);
 	assert_int_equal(r.states[0], PROTO_MODEL_READY);
-	uint64_t bytes = alive().bytes;
+	uint64_t bytes = orders_alive().bytes;
 	run_stop(&r);
 	assert_nothing_left();
 	return bytes;
@@ -117,7 +96,7 @@ static void planned(void **state)
 			engine_stats(r.e, &s);
 		while (s.pages_total == 0);
 		pages[how] = s.pages_total;
-		assert_true(alive().bytes < (weights + more) * 9 / 10 + (32u << 20));
+		assert_true(orders_alive().bytes < (weights + more) * 9 / 10 + (32u << 20));
 		run_stop(&r);
 		assert_nothing_left();
 	}
@@ -275,7 +254,8 @@ static void swapped_bit_for_bit(void **state)
 static void two_models(void **state)
 {
 	(void)state;
-	static const struct eng_model_config two[] = {{.name = "one", .path = path}, {.name = "two", .path = path}};
+	static const struct eng_model_config two[] = {{.name = "one", .path = tiny_path},
+						      {.name = "two", .path = tiny_path}};
 	struct answer *expect = calloc(6, sizeof *expect);
 	struct run r;
 	struct eng_config cfg = config();
@@ -343,7 +323,8 @@ static void nothing_is_left(void **state)
 			}
 		}
 		engine_stats(r.e, &s);
-		assert_true(alive().devices > 0 && alive().bytes > 0); /* graphs: as far as answers got in that time */
+		assert_true(orders_alive().devices > 0 &&
+			    orders_alive().bytes > 0); /* graphs: as far as answers got in that time */
 		if (round == 1)
 			fault_arm(FAULT_DEVICE, 40, 1);
 		for (uint64_t id = 1; id <= 6; id++)
@@ -358,21 +339,64 @@ static void nothing_is_left(void **state)
 	}
 }
 
-static int make_model(void **state)
+/* ---- in one order of calls (orders.h) ---- */
+
+enum { N_KINDS = 3, N_BOTH = 6 };
+
+/* Two models that share too few pages: the pages of those that wait for credit go to the host and back. */
+static void both_in_order(int kind, const char *kv_type)
 {
-	(void)state;
-	snprintf(path, sizeof path, "/tmp/sluice-memory-%d.gguf", (int)getpid());
-	return tiny_gguf_write(path, 1) ? 0 : -1;
+	static const struct eng_model_config two[] = {{.name = "one", .path = tiny_path},
+						      {.name = "two", .path = tiny_path}};
+	static const char *const prompts[] = {"six foxes", "and a hen",    "seven hens,",
+					      "foxes",     "hens hens he", "a fox"};
+	struct orders o;
+	struct proto_stats s;
+	struct proto_submit reqs[N_BOTH];
+	struct eng_config cfg = config();
+	cfg.models = two;
+	cfg.n_models = 2;
+	cfg.device_memory = 0;
+	cfg.kv_type = kv_type;
+	cfg.no_prefix_cache = true;
+	cfg.kv_bytes = 20 * page_bytes(kv_type);
+	cfg.swap_bytes = 8 << 20;
+	cfg.swap_fixed = true;
+	orders_start(&o, &cfg);
+	for (int i = 0; i < N_BOTH; i++) {
+		reqs[i] = request(i);
+		reqs[i].prompt = (struct proto_str){.at = prompts[i], .n = strlen(prompts[i])};
+		reqs[i].model = (uint16_t)(i % 2);
+		reqs[i].max_tokens = MADE;
+	}
+	orders_serve(&o, 1, reqs, N_BOTH, 2);
+	engine_stats(o.r.e, &s);
+	for (int i = 0; i < N_BOTH; i++)
+		assert_int_equal(o.r.answers[1 + i].n_tokens, MADE);
+	assert_true(s.preemptions > 0 && s.swapped_in > 0 && s.swapped_in == s.swapped_out && o.n_beside > 0);
+	printf("reached tokens_ahead=%llu tokens_beside=%llu preemptions=%llu pages_out=%llu pages_in=%llu\n",
+	       (unsigned long long)o.n_ahead, (unsigned long long)o.n_beside, (unsigned long long)s.preemptions,
+	       (unsigned long long)s.swapped_out, (unsigned long long)s.swapped_in);
+	uint64_t digest = orders_digest(&o.r.answers[1], N_BOTH);
+	run_stop(&o.r);
+	assert_nothing_left();
+	orders_judge(kind, digest);
 }
 
-static int drop_model(void **state)
+static void in_one_order(void **state)
 {
+	static const char *const types[N_KINDS] = {"f16", "q8", "fp8"};
 	(void)state;
-	return unlink(path);
+	for (int kind = 0; kind < N_KINDS; kind++)
+		if (in_share(kind, N_KINDS))
+			both_in_order(kind, types[kind]);
 }
 
 int main(void)
 {
+	const struct CMUnitTest orders[] = {cmocka_unit_test(in_one_order)};
+	if (orders_only())
+		return cmocka_run_group_tests(orders, make_tiny_model, drop_tiny_model);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(planned),
 					   cmocka_unit_test(too_little),
 					   cmocka_unit_test(every_allocation),
@@ -380,5 +404,5 @@ int main(void)
 					   cmocka_unit_test(swapped_bit_for_bit),
 					   cmocka_unit_test(two_models),
 					   cmocka_unit_test(nothing_is_left)};
-	return cmocka_run_group_tests(tests, make_model, drop_model);
+	return cmocka_run_group_tests(tests, make_tiny_model, drop_tiny_model);
 }

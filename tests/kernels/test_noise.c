@@ -275,10 +275,9 @@ static void test_names(void **arg)
 	assert_non_null(strstr(err.text, "the backend cpu-ref makes no weights at random"));
 	assert_int_equal(model_load("random:tiny-phi3:bf16", cpu, b, 4, 0, &m, &err), SL_EUNSUPPORTED);
 	cpu->close(b);
-	const struct weight_plan plan = {KN_Q8_0, KN_Q8_0};
-	assert_int_equal(
-	    quantize_model("random:tiny-llama:bf16", beside("test_noise.gguf"), true, &plan, 1, NULL, &err),
-	    SL_EUNSUPPORTED);
+	const struct quantize_how how = {.plan = {KN_Q8_0, KN_Q8_0}, .replace = true, .n_threads = 1};
+	assert_int_equal(quantize_model("random:tiny-llama:bf16", beside("test_noise.gguf"), &how, NULL, NULL, &err),
+			 SL_EUNSUPPORTED);
 	assert_int_equal(access(beside("test_noise.gguf"), F_OK), -1);
 }
 

@@ -13,6 +13,9 @@
 #include <cmocka.h>
 
 #include "tests/kernels/products.h"
+#include "tests/kernels/soak.h"
+
+enum { SHARES = 8 }; /* of a soak's seeds */
 
 static const int types[] = {KN_F32, KN_F16, KN_BF16, KN_Q8_0};
 
@@ -41,14 +44,18 @@ static void test_matmul(void **arg)
 	static const int ins[] = {1, 2, 7, 8, 15, 16, 17, 31, 40, 100, 263}, blocks[] = {32, 64, 96, 160};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
 		struct kn_backend *b = open_table(*o, 2);
+		int n = 0;
 		for (int t = 0; t < N(types); t++) {
 			bool q8 = types[t] == KN_Q8_0;
 			for (int k = 0; k < (q8 ? N(blocks) : N(ins)); k++)
 				for (int i = 0; i < N(outs); i++)
 					for (int r = 0; r < N(rows); r++)
-						matmul_case(*o, b, types[t], outs[i], q8 ? blocks[k] : ins[k], rows[r]);
+						if (in_share(n++, SHARES))
+							matmul_case(*o, b, types[t], outs[i], q8 ? blocks[k] : ins[k],
+								    rows[r]);
 			/* Wide enough to be shared among threads, with an odd end. */
-			matmul_case(*o, b, types[t], 523, 1024, 3);
+			if (in_share(t, SHARES))
+				matmul_case(*o, b, types[t], 523, 1024, 3);
 		}
 		(*o)->close(b);
 	}
@@ -59,8 +66,10 @@ static void test_matmul_identity(void **arg)
 	(void)arg;
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int t = 0; t < N(types); t++) {
-			identity_case(*o, open_table, types[t], 35, types[t] == KN_Q8_0 ? 96 : 101, 1, 4);
-			identity_case(*o, open_table, types[t], 261, 1024, 8, 4);
+			if (in_share(2 * t, SHARES))
+				identity_case(*o, open_table, types[t], 35, types[t] == KN_Q8_0 ? 96 : 101, 1, 4);
+			if (in_share(2 * t + 1, SHARES))
+				identity_case(*o, open_table, types[t], 261, 1024, 8, 4);
 		}
 }
 
@@ -81,6 +90,8 @@ static void test_embed(void **arg)
 		float *y = guarded(*o, b, ROWS * WIDTH);
 		struct kn_step s = {.n_rows = ROWS, .row_token = tokens};
 		for (int t = 0; t < N(types); t++) {
+			if (!in_share(t, SHARES))
+				continue;
 			struct matrix m = make_matrix(types[t], ROWS, WIDTH);
 			bool half = types[t] == KN_F16 || types[t] == KN_BF16;
 			if (half)
@@ -125,6 +136,8 @@ static void test_rmsnorm(void **arg)
 		struct kn_backend *b = open_table(*o, 2);
 		for (int i = 0; i < N(widths); i++)
 			for (int k = 0; k < N(rows); k++) {
+				if (!in_share(i * N(rows) + k, SHARES))
+					continue;
 				int width = widths[i], n_rows = rows[k];
 				size_t n = (size_t)width * (size_t)n_rows;
 				float eps = k % 2 ? 1e-5f : 1e-6f;
@@ -195,6 +208,8 @@ static void test_elementwise(void **arg)
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
 		struct kn_backend *b = open_table(*o, 2);
 		for (int i = 0; i < N(widths) * N(rows); i++) {
+			if (!in_share(i, SHARES))
+				continue;
 			int width = widths[i % N(widths)], n_rows = rows[i / N(widths)];
 			size_t n = (size_t)width * (size_t)n_rows;
 			float *x = random_floats(*o, b, n), *y = random_floats(*o, b, n);

@@ -5,8 +5,9 @@
  * may be, at once, and in random orders; and every fault that a script in tests/standin/faults plants is found.
  *
  * STANDIN_SEEDS: how many random orders the cases get (`make soak`: 200); STANDIN_SLOW_SEEDS: how many those programs
- * get that take long, which do not run without it. Each runs in a process of its own, because a finding ends it. Run
- * from the repository's root.
+ * get that take long, which do not run without it (in many orders, what is essential of them: tests/soak/standin.sh).
+ * STANDIN_ONLY: one of the tests here. Each runs in a process of its own, because a finding ends it. Run from the
+ * repository's root.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,6 +70,7 @@ CASE(broken)
 CASE(two_models)
 CASE(two_threads)
 CASE(pages)
+CASE(two_readers)
 CASE(new_pool)
 
 static void product(void **arg)
@@ -118,6 +120,7 @@ static int cases(void)
 	    cmocka_unit_test(two_gathers),
 	    cmocka_unit_test(growth),
 	    cmocka_unit_test(pages),
+	    cmocka_unit_test(two_readers),
 	    cmocka_unit_test(new_pool),
 	    cmocka_unit_test(allocations),
 	    cmocka_unit_test(uploads),
@@ -132,6 +135,7 @@ static int cases(void)
 	    cmocka_unit_test(product_without_scales),
 	    cmocka_unit_test(shapes),
 	};
+	cmocka_set_test_filter(getenv("SLUICE_STANDIN_CASE"));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
@@ -140,12 +144,27 @@ static int cases(void)
 /* What a process said last, or what of it says why it failed. */
 static char said[4096];
 
+/* What programs whose calls come in one order say: digests of their answers, joined, and of the device's order. */
+static char answers[256], order_said[32];
+
+static void keep_digests(const char *text)
+{
+	size_t n = 0;
+	answers[0] = order_said[0] = '\0';
+	for (const char *at = text; (at = strstr(at, "answers ")) != NULL && n + 18 < sizeof answers; at++)
+		n += (size_t)snprintf(answers + n, sizeof answers - n, "%s%.16s", n > 0 ? "," : "", at + 8);
+	const char *at = strstr(text, "\norder ");
+	if (at != NULL)
+		snprintf(order_said, sizeof order_said, "%.16s", at + 7);
+}
+
 static void keep_reason(int fd)
 {
 	static const char *const marks[] = {"stand-in for CUDA", "[  ERROR", "error: ", "FAILED"};
 	char text[65536], *at = NULL;
 	ssize_t n = pread(fd, text, sizeof text - 1, 0);
 	text[n > 0 ? n : 0] = '\0';
+	keep_digests(text);
 	for (int i = 0; i < N(marks) && at == NULL; i++)
 		at = strstr(text, marks[i]);
 	size_t length = at != NULL ? strcspn(at, "\n") : 0;
@@ -257,6 +276,45 @@ static bool found(const char *so)
 	return false;
 }
 
+/* Programs whose calls come in one order, as tests/soak/standin.sh runs them: with the answers of a device that does
+ * everything at once, and in the same order again. */
+static void test_orders(void **arg)
+{
+	(void)arg;
+	static const char *const programs[] = {"test_engine_ahead", "test_engine_memory"};
+	setenv("SLUICE_ORDERS", "1", 1);
+	setenv("SLUICE_STANDIN_REPORT", "1", 1);
+	for (int i = 0; i < N(programs); i++) {
+		char path[PATH_MAX + 64], first[sizeof order_said];
+		snprintf(path, sizeof path, "%s", beside(programs[i]));
+		must_run(path, "early");
+		assert_true(strlen(answers) > 16);
+		setenv("SLUICE_ORDERS_ANSWERS", answers, 1);
+		must_run(path, random_order(1));
+		assert_int_equal(strlen(order_said), 16);
+		memcpy(first, order_said, sizeof first);
+		must_run(path, random_order(1));
+		assert_string_equal(order_said, first);
+		unsetenv("SLUICE_ORDERS_ANSWERS");
+	}
+	unsetenv("SLUICE_STANDIN_REPORT");
+	unsetenv("SLUICE_ORDERS");
+}
+
+/* In which the stream of copies read before that of the steps did, and the writer knows of the latter alone. */
+static void test_two_readers(void **arg)
+{
+	(void)arg;
+	char so[PATH_MAX + 64];
+	snprintf(so, sizeof so, "%s", beside("../../standin/faults/order_aside_before.so"));
+	setenv("SLUICE_STANDIN_CASE", "two_readers", 1);
+	bool passes = runs(own, object, "early"), seen = !runs(own, so, "early");
+	unsetenv("SLUICE_STANDIN_CASE");
+	assert_true(passes);
+	if (!seen || strstr(said, "which an operation of another stream read") == NULL)
+		fail_msg("%s", seen ? said : "not seen");
+}
+
 static void test_faults(void **arg)
 {
 	(void)arg;
@@ -280,17 +338,17 @@ static void test_faults(void **arg)
 	}
 	closedir(dir);
 	assert_int_equal(missed, 0);
-	assert_true(n >= 56 && order >= 10);
+	assert_true(n >= 60 && order >= 10);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_cases),
-	    cmocka_unit_test(test_programs),
-	    cmocka_unit_test(test_faults),
+	    cmocka_unit_test(test_cases),       cmocka_unit_test(test_programs), cmocka_unit_test(test_orders),
+	    cmocka_unit_test(test_two_readers), cmocka_unit_test(test_faults),
 	};
 	if (getenv("SLUICE_STANDIN_SO") != NULL)
 		return cases();
+	cmocka_set_test_filter(getenv("STANDIN_ONLY"));
 	return cmocka_run_group_tests(tests, find_self, NULL);
 }

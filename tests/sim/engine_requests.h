@@ -12,9 +12,10 @@
 #include "base/fault.h"
 #include "engine/kv/kv.h"
 
-static const struct eng_model_config one_model[] = {{.name = "fake", .path = "fake.gguf"}};
+static struct eng_model_config one_model[] = {{.name = "fake", .path = "fake.gguf"}};
 
-static int spec_mode; /* of the engines that tests start */
+static int spec_mode;  /* of the engines that tests start */
+static bool one_group; /* their windowed layers keep all positions */
 
 static inline struct eng_config config(void)
 {
@@ -29,6 +30,7 @@ static inline struct eng_config config(void)
 				   .max_waiting = 64,
 				   .step_tokens = 16,
 				   .max_prompt_bytes = 1 << 20,
+				   .kv_one_group = one_group,
 				   .spec_mode = spec_mode,
 				   .spec_max_draft = 8,
 				   .spec_fixed = true};

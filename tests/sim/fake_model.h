@@ -24,7 +24,7 @@
 #include "kernels/kv_type.h"
 #include "kernels/race.h"
 
-enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512 };
+enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512, FAKE_WINDOW = 21 };
 
 struct tokenizer {
 	int unused;
@@ -111,7 +111,8 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 {
 	if (strstr(path, "missing") != NULL)
 		return sl_errf(err, SL_EIO, "%s: no such file", path);
-	int n_layers = strstr(path, "three") != NULL ? 3 : strstr(path, "two") != NULL ? 2 : 1;
+	bool windowed = strstr(path, "windowed") != NULL;
+	int n_layers = windowed ? 4 : strstr(path, "three") != NULL ? 3 : strstr(path, "two") != NULL ? 2 : 1;
 	*out = (struct model_info){.arch = {.family = "fake",
 					    .n_layers = n_layers,
 					    .n_embd = 8,
@@ -120,7 +121,9 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 					    .head_dim = 8,
 					    .n_ff = 8,
 					    .n_vocab = FAKE_VOCAB,
-					    .n_ctx = FAKE_CTX},
+					    .n_ctx = FAKE_CTX,
+					    .window = windowed ? FAKE_WINDOW : 0,
+					    .window_pattern = 4},
 				   .file_bytes = 100,
 				   .n_params = 1000};
 	return 0;
@@ -268,15 +271,27 @@ int model_forward(struct model *m, const struct kn_step *s, const struct kn_kv *
 	return model_forward_draw(m, s, kv, want, n_want, logits, NULL);
 }
 
+/* Where a layer keeps a position: in which page, and from where on in it. */
+static uint8_t *fake_at(const struct kn_step *s, const struct kn_kv *kv, int32_t seq, int pos, int layer)
+{
+	struct kn_place place = kv->places != NULL ? kv->places[layer] : (struct kn_place){.layer = (int16_t)layer};
+	size_t page_stride = kn_kv_page_bytes(kv), layer_stride = page_stride / (size_t)kv->n_layers;
+	size_t token_stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim * kn_kv_element_bytes(kv->type);
+	int32_t page = kn_table_of(s, seq, place.group)[pos / kv->page_tokens];
+	BUG_IF(page < 0 || page >= kv->n_pages, "fake: page %d at position %d of layer %d", page, pos, layer);
+	/* A token's number lies at the beginning of its elements, whatever their type is. */
+	return (uint8_t *)kv->k + (size_t)page * page_stride + (size_t)place.layer * layer_stride +
+	       (size_t)(pos % kv->page_tokens) * token_stride;
+}
+
+/* Layers that remember what a text says: all, if some of them see a window only. */
+static int fake_layers(const struct model *m) { return m->info.arch.window > 0 ? m->info.arch.n_layers : 1; }
+
 /* What a step computes, in the order in which steps were issued. row_token may have been changed: by draws. */
 static int fake_compute(struct model *m, struct fake_step *f)
 {
 	const struct kn_step *s = &f->s;
 	const struct kn_kv *kv = &f->kv;
-	/* A token's number lies at the beginning of its elements, whatever their type is. */
-	uint8_t *k = kv->k;
-	size_t page_stride = kn_kv_page_bytes(kv);
-	size_t token_stride = (size_t)kv->n_kv_heads * (size_t)kv->head_dim * kn_kv_element_bytes(kv->type);
 	pthread_mutex_lock(&fake.gate);
 	pthread_mutex_unlock(&fake.gate);
 	int us = atomic_load(&fake.step_us);
@@ -304,20 +319,20 @@ static int fake_compute(struct model *m, struct fake_step *f)
 		atomic_fetch_add(&fake.n_taken, from >= 0);
 	}
 	for (int r = 0; r < s->n_rows; r++) {
-		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
-		size_t page = (size_t)table[s->row_pos[r] / kv->page_tokens];
 		uint16_t v = (uint16_t)(s->row_token[r] + 1);
-		memcpy(k + page * page_stride + (size_t)(s->row_pos[r] % kv->page_tokens) * token_stride, &v, sizeof v);
+		for (int layer = 0; layer < fake_layers(m); layer++)
+			memcpy(fake_at(s, kv, s->row_seq[r], s->row_pos[r], layer), &v, sizeof v);
 	}
 	for (int w = 0; w < f->n_want; w++) {
 		int r = f->want[w];
-		const int32_t *table = s->page_table + (size_t)s->row_seq[r] * (size_t)s->max_pages;
 		uint64_t h = 1;
-		for (int pos = 0; pos <= s->row_pos[r]; pos++) {
-			size_t page = (size_t)table[pos / kv->page_tokens];
-			uint16_t v;
-			memcpy(&v, k + page * page_stride + (size_t)(pos % kv->page_tokens) * token_stride, sizeof v);
-			h = fake_mix(h, v);
+		for (int layer = 0; layer < fake_layers(m); layer++) {
+			int window = arch_window(&m->info.arch, layer), n = s->row_pos[r] + 1;
+			for (int pos = window > 0 && n > window ? n - window : 0; pos < n; pos++) {
+				uint16_t v;
+				memcpy(&v, fake_at(s, kv, s->row_seq[r], pos, layer), sizeof v);
+				h = fake_mix(h, v);
+			}
 		}
 		if (m->near && fake_mix(h, 77) % 4 == 0)
 			h = fake_mix(h, 78);
@@ -375,7 +390,8 @@ static struct fake_step *fake_step_of(const struct kn_step *s, const struct kn_k
 {
 	struct fake_step *f =
 	    fake_copy(&(struct fake_step){.s = *s, .kv = *kv, .n_want = n_want, .to = logits}, sizeof *f);
-	size_t rows = (size_t)s->n_rows, table = (size_t)s->n_seqs * (size_t)s->max_pages;
+	f->s.n_groups = kv->n_groups > 0 ? kv->n_groups : 1;
+	size_t rows = (size_t)s->n_rows, table = (size_t)(s->n_seqs * f->s.n_groups) * (size_t)s->max_pages;
 	int32_t *at = f->ints = malloc((4 * rows + table + (size_t)n_want) * sizeof *at);
 	f->logits = calloc((size_t)n_want + 1, FAKE_VOCAB * sizeof *f->logits);
 	BUG_IF(f->ints == NULL || f->logits == NULL, "fake: no memory");

@@ -317,6 +317,137 @@ static void slow_masks_change_nothing(void **state)
 	free(expect);
 }
 
+/* ---- hostile constraints beside an innocent stream ---- */
+
+enum { HOSTILE = 100, INNOCENT = HOSTILE + 1, LATER, INNOCENT_TOKENS = 400, MOST_SPENT = 4 * GRAMMAR_SLICE };
+
+static char hostile_text[HOSTILE][SCHEMA_BYTES];
+
+/* The i-th: deep, wide, long, ambiguous, of many states, of masks without end, or all forced. No two are equal, so
+ * nothing of one is cached for another. */
+static enum proto_constraint put_hostile(int i)
+{
+	char *to = hostile_text[i];
+	to[0] = '\0';
+	switch (i % 8) {
+	case 0:
+		want_slow(0);
+		sprintf(to, "{\"$comment\":%d,%s", i, wanted[0].text + 1);
+		return PROTO_CONSTRAINT_JSON_SCHEMA;
+	case 1:
+		for (int k = 0; k < 40; k++)
+			strcat(to, "{\"type\":\"array\",\"minItems\":1,\"maxItems\":1000000,\"items\":");
+		sprintf(to + strlen(to), "{\"const\":%d}", i);
+		for (int k = 0; k < 40; k++)
+			strcat(to, "}");
+		return PROTO_CONSTRAINT_JSON_SCHEMA;
+	case 2:
+		strcat(to, "{\"type\":\"object\",\"properties\":{");
+		for (int k = 0; k < 200; k++)
+			sprintf(to + strlen(to), "%s\"p%d of %d\":{\"type\":\"integer\"}", k > 0 ? "," : "", k, i);
+		strcat(to, "}}");
+		return PROTO_CONSTRAINT_JSON_SCHEMA;
+	case 3: sprintf(to, "a{1000000}b{%d}", i + 1); return PROTO_CONSTRAINT_REGEX;
+	case 4: sprintf(to, "(a|a|aa|b*)*(c|(d*)*)*e{%d}", i + 1); return PROTO_CONSTRAINT_REGEX;
+	case 5: sprintf(to, "([ab]*a[ab]{%d})+", 20 + i); return PROTO_CONSTRAINT_REGEX;
+	case 6: sprintf(to, "root ::= root root | \"a\" | root \"b%d\" | \"\"", i); return PROTO_CONSTRAINT_GBNF;
+	default:
+		sprintf(to, "{\"const\":\"%d ", i);
+		for (int k = 0; k < 900; k++)
+			sprintf(to + strlen(to), "%c%d", 'a' + (k * k + i) % 26, k);
+		strcat(to, "\"}");
+		return PROTO_CONSTRAINT_JSON_SCHEMA;
+	}
+}
+
+/* Between two tokens of one innocent stream: the steps, and what the step thread spends on constraints. */
+struct watched {
+	struct run r; /* first: the context of run_on_event */
+	uint64_t id, steps, spent, most_steps, most_spent, n_gaps, all_spent;
+};
+
+static void watch(void *ctx, const struct eng_event *ev)
+{
+	struct watched *w = ctx;
+	if (ev->kind == ENG_TOKENS && ev->id >= INNOCENT) {
+		struct proto_stats now;
+		engine_stats(w->r.e, &now);
+		uint64_t steps = now.steps - w->steps, spent = grammar_spent() - w->spent;
+		if (w->id == ev->id) {
+			w->most_steps = steps > w->most_steps ? steps : w->most_steps;
+			w->most_spent = spent > w->most_spent ? spent : w->most_spent;
+			w->all_spent += spent;
+			w->n_gaps++;
+		}
+		w->id = ev->id;
+		w->steps = now.steps;
+		w->spent = grammar_spent();
+	}
+	run_on_event(&w->r, ev);
+}
+
+static void submit_innocent(struct watched *w, uint64_t id)
+{
+	struct proto_submit req = run_plain("innocent", INNOCENT_TOKENS);
+	req.flags = PROTO_SUBMIT_IGNORE_EOS;
+	run_submit(&w->r, id, &req);
+}
+
+static void submit_hostile(struct watched *w)
+{
+	for (int i = 0; i < HOSTILE; i++) {
+		struct proto_submit req = run_plain("hostile", 100);
+		req.flags = PROTO_SUBMIT_IGNORE_EOS;
+		req.temperature = 1;
+		req.seed = (uint64_t)i;
+		req.tenant = 2 + (uint64_t)i % 3;
+		req.constraint_kind = (uint8_t)put_hostile(i);
+		req.constraint = (struct proto_str){hostile_text[i], strlen(hostile_text[i])};
+		run_submit(&w->r, (uint64_t)i + 1, &req);
+	}
+}
+
+/* A hundred at once are compiled beside one stream and answered beside another. Neither ever waits for a second step.
+ * Between two tokens come the forced tokens that one step takes after its draws, the masks of the next, and its forced
+ * tokens: at most three slices, and what the last attempt of each overshoots. The clock stands still, so a step seems
+ * to take no time and earns none for constraints. */
+static void hostile_constraints_hold_nobody_up(void **state)
+{
+	(void)state;
+	static struct watched w;
+	struct eng_config cfg = config(ENG_SPEC_OFF);
+	cfg.n_models = 1;
+	cfg.max_sequences = HOSTILE + 2;
+	cfg.step_tokens = 2 * HOSTILE;
+	cfg.kv_bytes = 64 << 20;
+	w = (struct watched){0};
+	run_clock_hold();
+	run_start_with(&w.r, &cfg, watch, &w);
+	submit_innocent(&w, INNOCENT);
+	run_credit(&w.r, INNOCENT, INNOCENT_TOKENS);
+	submit_hostile(&w);
+	for (int i = 0; i < HOSTILE; i++)
+		RUN_UNTIL(&w.r, w.r.answers[i + 1].queued || w.r.answers[i + 1].done);
+	run_until_done(&w.r, INNOCENT);
+	assert_int_equal(w.n_gaps, INNOCENT_TOKENS - 1);
+	assert_int_equal(w.most_steps, 1);
+	assert_int_equal(w.most_spent, 0);
+	submit_innocent(&w, LATER);
+	RUN_UNTIL(&w.r, w.r.answers[LATER].queued);
+	for (int i = 0; i < HOSTILE; i++)
+		run_credit(&w.r, (uint64_t)i + 1, 1000);
+	run_credit(&w.r, LATER, INNOCENT_TOKENS);
+	run_until_done(&w.r, LATER);
+	assert_int_equal(w.n_gaps, 2 * (INNOCENT_TOKENS - 1));
+	assert_int_equal(w.most_steps, 1);
+	if (w.most_spent > MOST_SPENT)
+		fail_msg("%llu of work between two tokens", (unsigned long long)w.most_spent);
+	assert_true(w.all_spent > 50 * GRAMMAR_SLICE);
+	for (int i = 0; i < HOSTILE; i++)
+		engine_cancel(w.r.e, (uint64_t)i + 1);
+	run_stop(&w.r);
+}
+
 /* What follows a choice between two texts is forced, but for what may join a token behind it. */
 static void forced_tokens_take_no_steps(void **state)
 {
@@ -463,6 +594,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(slow_masks_change_nothing),
+	    cmocka_unit_test(hostile_constraints_hold_nobody_up),
 	    cmocka_unit_test(same_in_any_company),
 	    cmocka_unit_test(forced_tokens_take_no_steps),
 	    cmocka_unit_test(begun_by_another_model),

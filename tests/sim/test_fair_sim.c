@@ -143,7 +143,7 @@ static void open_world(struct world *w, const struct machine *m, const struct fl
 {
 	const struct sched_config cfg = {.step_tokens = step_tokens,
 					 .max_sequences = PLACES,
-					 .page_tokens = PAGE,
+					 .kv = kv_groups_one(PAGE, 1),
 					 .n_pages = 1000000,
 					 .age_ns = 2 * NS_PER_S,
 					 .starve_ns = 10 * NS_PER_S,

@@ -175,7 +175,7 @@ static double run(const struct machine *m, const char *name, double seconds)
 	static struct world w;
 	const struct sched_config cfg = {.step_tokens = 128,
 					 .max_sequences = m->places,
-					 .page_tokens = PAGE,
+					 .kv = kv_groups_one(PAGE, 1),
 					 .n_pages = 1000000,
 					 .age_ns = 2 * NS_PER_S,
 					 .starve_ns = 10 * NS_PER_S,

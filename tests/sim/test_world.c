@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small world around the scheduler, the page pool and the prefix tree: a fake clock, a "kernel" that
- * writes each token where the page table says and finds every earlier one there, and random lives:
+ * A small world around the scheduler, the page pool and the prefix tree, with one group of layers or several, some of
+ * them windowed: a fake clock, a "kernel" that writes each token where the page table says and finds every earlier one
+ * there that its group sees, and random lives:
  * bursts of requests, tenants of several weights, all tiers, conversations that go on, readers that
  * stop reading, paces, cancels in every phase, allocations and pages that fail. After every step
  * everything that must hold is checked. SIM_STEPS and SIM_SEED choose another run; a violation names
@@ -28,6 +29,9 @@ enum {
 	MAX_TOKENS = 160,
 	MAX_DRAFT = 8,
 	MAX_PAGES = MAX_TOKENS / PAGE,
+	ROW = MAX_PAGES + 2,
+	GROUPS = 4,
+	MOST_POOL = 512,
 	STEP = 24,
 };
 
@@ -45,7 +49,7 @@ struct life {
 	enum phase phase;
 	int tenant, talk; /* which conversation it goes on with */
 	uint64_t salt;
-	int32_t tokens[MAX_TOKENS + 1], pages[MAX_PAGES + 2];
+	int32_t tokens[MAX_TOKENS + 1], pages[GROUPS * ROW];
 	uint32_t n, n_prompt, want, credit;
 	uint64_t pace_ns, seen_ns; /* when it last got on, or could not */
 	int32_t draft[MAX_DRAFT];
@@ -56,6 +60,7 @@ struct world {
 	const struct kn_ops *ops;
 	struct kn_backend *b;
 	struct kv_pool *pool;
+	struct kv_groups g;
 	struct prefix_tree *tree;
 	struct sched *sched;
 	struct sched_tenants tenants;
@@ -92,15 +97,25 @@ static float *slot(const struct world *w, int32_t page, uint32_t token)
 	return (float *)kv_pool_layout(w->pool)->k + ((size_t)page * PAGE + token) * 2;
 }
 
+static void write(struct world *w, const struct life *l, uint32_t at, int32_t token)
+{
+	for (uint32_t g = 0; g < w->g.n_groups; g++) {
+		int32_t page = l->pages[g * ROW + at / PAGE];
+		HOLDS(w, kv_page_refs(w->pool, page) == 1, "a shared page is written\n");
+		*slot(w, page, at % PAGE) = (float)(token + 1);
+	}
+}
+
 static void compute(struct world *w, const struct life *l, uint32_t from, uint32_t n)
 {
-	for (uint32_t i = from; i < from + n; i++) {
-		HOLDS(w, kv_page_refs(w->pool, l->pages[i / PAGE]) == 1, "a shared page is written\n");
-		*slot(w, l->pages[i / PAGE], i % PAGE) = (float)(l->tokens[i] + 1);
+	for (uint32_t i = from; i < from + n; i++)
+		write(w, l, i, l->tokens[i]);
+	for (uint32_t g = 0; g < w->g.n_groups; g++) {
+		uint32_t seen = g >= w->g.n_full && from >= w->g.window ? from - w->g.window + 1 : 0;
+		for (uint32_t i = seen; i < from + n; i++)
+			HOLDS(w, (int)*slot(w, l->pages[g * ROW + i / PAGE], i % PAGE) == l->tokens[i] + 1,
+			      "position %u of %u holds another token in group %u\n", i, from + n, g);
 	}
-	for (uint32_t i = 0; i < from + n; i++)
-		HOLDS(w, (int)*slot(w, l->pages[i / PAGE], i % PAGE) == l->tokens[i] + 1,
-		      "position %u of %u holds another token\n", i, from + n);
 }
 
 /* ---- lives ---- */
@@ -112,18 +127,42 @@ static struct life *life_of(const struct sched_seq *s)
 
 static uint32_t pages_back(void *ctx, const struct sched_seq *view)
 {
+	const struct world *w = ctx;
 	const struct life *l = life_of(view);
-	(void)ctx;
-	return view->n_pages - l->path.n_pages + prefix_n_exclusive(&l->path);
+	return kv_groups_held(&w->g, view->first_page, view->n_pages) -
+	       kv_groups_held(&w->g, l->path.n_passed, l->path.n_pages) + prefix_n_exclusive(w->tree, &l->path);
+}
+
+/* Gives up the pages with these indices; of windowed groups only those that it still has. */
+static void drop_pages(struct world *w, struct life *l, uint32_t group, uint32_t from, uint32_t to)
+{
+	for (; group < w->g.n_groups; group++)
+		for (uint32_t i = from; i < to; i++) {
+			int32_t *page = &l->pages[group * ROW + i];
+			if (group >= w->g.n_full && i < l->s.first_page)
+				continue;
+			kv_page_unref(w->pool, *page);
+			*page = -1;
+		}
+}
+
+/* The window passes. */
+static void pass(struct world *w, struct life *l)
+{
+	uint32_t first = kv_groups_first(&w->g, l->s.n_past);
+	if (first <= l->s.first_page)
+		return;
+	prefix_pass(w->tree, &l->path, l->tokens, first);
+	drop_pages(w, l, w->g.n_full, l->s.first_page, first);
+	l->s.first_page = first;
 }
 
 static void release(struct world *w, struct life *l)
 {
 	prefix_end(w->tree, &l->path, l->tokens, l->s.n_past, l->pages);
-	for (uint32_t i = 0; i < l->s.n_pages; i++)
-		kv_page_unref(w->pool, l->pages[i]);
+	drop_pages(w, l, 0, 0, l->s.n_pages);
 	l->s.n_cached = l->s.n_past;
-	l->s.n_pages = l->s.n_past = 0;
+	l->s.n_pages = l->s.first_page = l->s.n_past = 0;
 	l->s.n_left = l->n;
 	l->s.started = false;
 	l->s.prefilling = true;
@@ -250,7 +289,7 @@ static void check_plan(struct world *w, const struct sched_plan *p, uint32_t n_f
 	for (int i = 0; i < LIVES; i++) {
 		const struct life *l = &w->lives[i];
 		if (l->phase == DECODE && l->s.credit && l->s.due_ns <= w->now && l->s.n_tokens == 0 && !l->s.evict)
-			HOLDS(w, prefill > 0 || n_free < PLACES, "a decode is left out\n");
+			HOLDS(w, prefill > 0 || n_free < PLACES * w->g.n_groups, "a decode is left out\n");
 	}
 }
 
@@ -264,14 +303,15 @@ static void draft(struct world *w, struct sched_plan *p)
 		if (l->s.prefilling || draw(w, 2) == 0)
 			continue;
 		uint32_t most = l->credit < l->want ? l->credit - 1 : l->want - 1, n = 1 + draw(w, MAX_DRAFT);
-		uint32_t before = l->s.n_past / PAGE + 1, rows = p->rows_left, pages = p->pages_left;
+		uint32_t before = l->s.n_past / PAGE + 1, rows = p->rows_left, pages = p->pages_left / w->g.n_groups;
 		n = n < most ? n : most;
 		l->n_draft = sched_grant_draft(w->sched, p, &l->s, n);
 		HOLDS(w, l->n_draft <= n && rows - p->rows_left == l->n_draft, "%u rows of a draft of %u\n", l->n_draft,
 		      n);
 		uint32_t after = (l->s.n_past + l->n_draft) / PAGE + 1;
 		before = before > l->s.n_pages ? before : l->s.n_pages;
-		HOLDS(w, pages - p->pages_left == (after > before ? after - before : 0), "pages that are not there\n");
+		HOLDS(w, pages - p->pages_left / w->g.n_groups == (after > before ? after - before : 0),
+		      "pages that are not there\n");
 		n_rows += l->n_draft;
 		for (uint32_t k = 0; k < l->n_draft; k++)
 			l->draft[k] = (int32_t)draw(w, 9);
@@ -283,11 +323,25 @@ static void draft(struct world *w, struct sched_plan *p)
 static void start(struct world *w, struct life *l)
 {
 	l->s.n_past = prefix_begin(w->tree, l->salt, l->tokens, l->n, l->n, &l->path, l->pages, &l->s.n_pages);
+	l->s.first_page = l->path.n_passed;
 	l->s.n_left = l->n - l->s.n_past;
 	l->s.started = true;
 	l->phase = PREFILL;
 	w->n_cached += l->s.n_past;
 	w->n_prompt += l->n;
+}
+
+static bool take_index(struct world *w, struct life *l)
+{
+	for (uint32_t g = 0; g < w->g.n_groups; g++) {
+		if (prefix_page_alloc(w->tree, &l->pages[g * ROW + l->s.n_pages]) == 0)
+			continue;
+		while (g-- > 0)
+			kv_page_unref(w->pool, l->pages[g * ROW + l->s.n_pages]);
+		return false;
+	}
+	l->s.n_pages++;
+	return true;
 }
 
 static bool run_one(struct world *w, struct life *l)
@@ -296,19 +350,15 @@ static bool run_one(struct world *w, struct life *l)
 		start(w, l);
 	uint32_t n = l->s.n_tokens < l->s.n_left ? l->s.n_tokens : l->s.n_left;
 	while (l->s.n_pages * PAGE < l->s.n_past + n + l->n_draft) {
-		if (prefix_page_alloc(w->tree, &l->pages[l->s.n_pages]) != 0) {
+		if (!take_index(w, l)) {
 			l->n_draft = 0;
 			sched_update(w->sched, &l->s, w->now);
 			return false; /* it sits this step out */
 		}
-		l->s.n_pages++;
 	}
 	compute(w, l, l->s.n_past, n);
-	for (uint32_t i = 0; i < l->n_draft; i++) {
-		uint32_t at = l->s.n_past + n + i;
-		HOLDS(w, kv_page_refs(w->pool, l->pages[at / PAGE]) == 1, "a draft in a shared page\n");
-		*slot(w, l->pages[at / PAGE], at % PAGE) = (float)(l->draft[i] + 1);
-	}
+	for (uint32_t i = 0; i < l->n_draft; i++)
+		write(w, l, l->s.n_past + n + i, l->draft[i]);
 	l->s.n_past += n;
 	l->s.n_left -= n;
 	l->s.served_ns = l->seen_ns = w->now;
@@ -353,14 +403,19 @@ static void tokens(struct world *w, struct life *l)
 	}
 	token(w, l, (int32_t)draw(w, 9));
 	uint32_t keep = l->s.n_past / PAGE + 1;
-	while (l->phase == DECODE && l->s.n_pages > keep)
-		kv_page_unref(w->pool, l->pages[--l->s.n_pages]);
+	if (l->phase == DECODE && l->s.n_pages > keep) {
+		drop_pages(w, l, 0, keep, l->s.n_pages);
+		l->s.n_pages = keep;
+	}
 }
 
 static void step(struct world *w)
 {
 	struct sched_plan p;
 	const struct sched_owner owner = {.ctx = w, .look = look, .pages_back = pages_back};
+	for (int i = 0; i < LIVES; i++)
+		if (w->lives[i].phase != OUT && w->lives[i].s.started)
+			pass(w, &w->lives[i]);
 	uint32_t n_free = (uint32_t)kv_pool_n_free(w->pool) + prefix_n_reclaimable(w->tree);
 	sched_plan(w->sched, &owner, &w->cost, n_free, w->now, &p);
 	check_plan(w, &p, n_free);
@@ -401,7 +456,7 @@ static void step(struct world *w)
 
 static void check_world(struct world *w)
 {
-	static uint32_t held[256];
+	static uint32_t held[MOST_POOL];
 	memset(held, 0, sizeof held);
 	uint32_t mine = 0, all = 0, n_started = 0;
 	for (int i = 0; i < LIVES; i++) {
@@ -409,8 +464,11 @@ static void check_world(struct world *w)
 		if (l->phase == OUT)
 			continue;
 		n_started += l->s.started;
-		for (uint32_t k = 0; k < l->s.n_pages; k++, mine++)
-			held[l->pages[k]]++;
+		for (uint32_t k = 0; k < kv_groups_held(&w->g, l->s.first_page, l->s.n_pages); k++, mine++) {
+			uint32_t group, index;
+			kv_groups_at(&w->g, l->s.first_page, l->s.n_pages, k, &group, &index);
+			held[l->pages[group * ROW + index]]++;
+		}
 		HOLDS(w, l->s.n_pages * PAGE >= l->s.n_past, "tokens without pages\n");
 		HOLDS(w, l->s.n_past + l->s.n_left == l->n || !l->s.started, "tokens are lost\n");
 		if (l->s.credit && (l->s.prefilling || l->s.due_ns <= w->now))
@@ -430,7 +488,9 @@ static void check_world(struct world *w)
 	kv_pool_validate(w->pool);
 }
 
-static void world_open(struct world *w, uint64_t seed, int n_pages)
+static const struct kv_groups one = {.page_tokens = PAGE, .n_groups = 1, .n_full = 1, .n_layers = 1};
+
+static void world_open(struct world *w, uint64_t seed, struct kv_groups g, int n_pages)
 {
 	struct sl_err err;
 	struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = 8};
@@ -441,11 +501,13 @@ static void world_open(struct world *w, uint64_t seed, int n_pages)
 	w->ops = kn_select("cpu-ref", &err);
 	assert_int_equal(w->ops->open(&kc, &w->b, &err), 0);
 	assert_int_equal(kv_pool_create(w->ops, w->b, KN_F32, n_pages, PAGE, 1, 1, 2, &w->pool, &err), 0);
-	assert_int_equal(prefix_create(w->pool, &w->tree), 0);
+	kv_pool_set_groups(w->pool, &g, NULL);
+	w->g = g;
+	assert_int_equal(prefix_create(w->pool, ROW, &w->tree), 0);
 	assert_int_equal(sched_tenants_init(&w->tenants), 0);
 	struct sched_config cfg = {.step_tokens = STEP,
 				   .max_sequences = PLACES,
-				   .page_tokens = PAGE,
+				   .kv = g,
 				   .n_pages = (uint32_t)n_pages,
 				   .age_ns = NS_PER_S,
 				   .starve_ns = 5 * NS_PER_S,
@@ -509,21 +571,36 @@ static void everything_holds(void **state)
 {
 	(void)state;
 	static struct world w;
-	static const int pools[] = {44, 72, 200};
-	unsigned long steps = number("SIM_STEPS", 200000), seed = number("SIM_SEED", 1);
-	for (int i = 0; i < 3; i++) {
-		world_open(&w, seed + (unsigned long)i, pools[i]);
-		live(&w, steps / 3);
-		print_message(
-		    "%d pages, %lu steps: %llu done, %llu cancelled, %llu pre-empted, %llu waited for a prefix, "
-		    "%llu of %llu prompt tokens were there, %llu of %llu drafted ones were right\n",
-		    pools[i], steps / 3, (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled,
-		    (unsigned long long)w.n_evicted, (unsigned long long)w.n_blocked, (unsigned long long)w.n_cached,
-		    (unsigned long long)w.n_prompt, (unsigned long long)w.n_right, (unsigned long long)w.n_drafted);
-		assert_true(w.n_right > steps / 300);
-		assert_true(w.n_done > steps / 300 && w.n_cancelled > steps / 3000 && w.n_cached > 0);
+	static const struct {
+		int n_pages;
+		bool scarce;
+		uint32_t n_full, n_windowed, window;
+	} pools[] = {{44, true, 1, 0, 0},  {72, false, 1, 0, 0}, {200, false, 1, 0, 0},
+		     {80, true, 1, 1, 3},  {90, true, 1, 3, 10}, {300, false, 1, 3, 10},
+		     {110, true, 2, 2, 9}, {40, true, 0, 1, 30}, {150, false, 0, 2, 24}};
+	enum { POOLS = sizeof pools / sizeof *pools };
+	unsigned long steps = number("SIM_STEPS", 400000), seed = number("SIM_SEED", 1);
+	for (int i = 0; i < POOLS; i++) {
+		struct kv_groups g = {.page_tokens = PAGE,
+				      .n_groups = pools[i].n_full + pools[i].n_windowed,
+				      .n_full = pools[i].n_full,
+				      .n_layers = 1,
+				      .window = pools[i].window};
+		world_open(&w, seed + (unsigned long)i, g, pools[i].n_pages);
+		live(&w, steps / POOLS);
+		print_message("%u full of %u groups, window %u, %d pages, %lu steps: %llu done, %llu cancelled, %llu "
+			      "pre-empted, %llu waited for a prefix, "
+			      "%llu of %llu prompt tokens were there, %llu of %llu drafted ones were right\n",
+			      g.n_full, g.n_groups, g.window, pools[i].n_pages, steps / POOLS,
+			      (unsigned long long)w.n_done, (unsigned long long)w.n_cancelled,
+			      (unsigned long long)w.n_evicted, (unsigned long long)w.n_blocked,
+			      (unsigned long long)w.n_cached, (unsigned long long)w.n_prompt,
+			      (unsigned long long)w.n_right, (unsigned long long)w.n_drafted);
+		unsigned long each = steps / POOLS;
+		assert_true(w.n_right > each / 100);
+		assert_true(w.n_done > each / 100 && w.n_cancelled > each / 1000 && w.n_cached > 0);
 		assert_true(w.n_blocked > 0);
-		assert_true(i > 0 || w.n_evicted > 0);
+		assert_true(!pools[i].scarce || w.n_evicted > 0);
 		world_close(&w);
 	}
 }
@@ -536,7 +613,7 @@ static void shares_are_fair(void **state)
 	(void)state;
 	static struct world w;
 	enum { UNIT = 64 }; /* of a share, for a token at the usual weight */
-	world_open(&w, 9, 250);
+	world_open(&w, 9, one, 250);
 	uint64_t worse = 0, better = 0;
 	for (w.step = 0; w.step < 20000; w.step++) {
 		for (int i = 0; i < LIVES; i++) {

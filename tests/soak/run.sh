@@ -3,7 +3,8 @@
 #
 # run.sh [SECONDS]: the long runs. Each fuzz target for SECONDS (60), the simulations, a million strings
 # for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation
-# (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (STANDIN_SEEDS, STANDIN_SLOW_SEEDS),
+# (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (standin.sh; STANDIN_SEEDS, and whole
+# programs STANDIN_SLOW_SEEDS),
 # eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
 # and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
@@ -74,6 +75,10 @@ log=$out/test_standin.log
 STANDIN_SEEDS=${STANDIN_SEEDS:-200} STANDIN_SLOW_SEEDS=${STANDIN_SLOW_SEEDS:-20} timeout -k 5 $((7200 * slow)) \
 	"$folder/tests/kernels/test_standin" >"$log" 2>&1 </dev/null
 result "CUDA's device layer in ${STANDIN_SEEDS:-200} random orders" $? "$log"
+log=$out/standin.log
+timeout -k 5 $((7200 * slow)) tests/soak/standin.sh 1 "${STANDIN_SEEDS:-200}" >"$log" 2>&1 </dev/null
+result "steps, pages and whole models in ${STANDIN_SEEDS:-200} random orders" $? "$log"
+sed 's/^/        /' "$log"
 
 # What `make test` does in part.
 export THOROUGH=1

@@ -4,10 +4,11 @@
  * load and store (the compilers' kernel address sanitizer, of which nothing but the calls is used), so what a kernel
  * reads and writes is known to the byte; copies, fills and products name their ranges.
  *
- * For each four bytes of the arena a cell has the last operation that wrote them and the last that read them, as slot
- * and position. An operation that is given after another in the same stream, or waited for it by events, is in order
- * with it; of two in conflict that are not, the one that runs second is reported. Large fills are kept as ranges and
- * reach the cells only if something runs before the host knows them done.
+ * For each four bytes of the arena a cell has the last operation that wrote them, the last that read them and the last
+ * before it that read them in another stream, as slot and position: of a device's two streams no reader is lost. An
+ * operation that is given after another in the same stream, or waited for it by events, is in order with it; of two in
+ * conflict that are not, the one that runs second is reported. Large fills are kept as ranges and reach the cells only
+ * if something runs before the host knows them done.
  *
  * A kernel may read and write its thread's stack, its block's shared memory, its arguments, constants of the backend,
  * and memory of the device or pinned memory; the host's code of the backend may not touch memory of the device.
@@ -18,7 +19,7 @@
 #include <sys/mman.h>
 
 struct cell {
-	uint32_t writer, reader; /* slot << POS_BITS | pos; 0: none */
+	uint32_t writer, reader, other; /* slot << POS_BITS | pos; 0: none */
 };
 
 enum { GRANULE = 4, LARGE = 64 << 10, MOST_LARGE = 64, NEAR = 64 << 10 };
@@ -84,21 +85,33 @@ __attribute__((noinline, cold)) static void conflict(const struct op *o, const v
 	    slot_of(other));
 }
 
+static inline bool unordered(const struct op *o, uint32_t id)
+{
+	return id != 0 && slot_of(id) != o->slot && o->clock.at[slot_of(id)] < pos_of(id);
+}
+
+static inline void note_read(struct cell *c, const struct op *o, uint32_t id)
+{
+	if (c->reader != 0 && slot_of(c->reader) != o->slot)
+		c->other = c->reader;
+	c->reader = id;
+}
+
 static inline void note(const struct op *o, uint32_t id, const uint8_t *at, size_t bytes, bool write)
 {
 	size_t first = (size_t)(at - arena) / GRANULE, last = (size_t)(at + bytes - 1 - arena) / GRANULE;
 	for (size_t i = first; i <= last; i++) {
 		struct cell *c = &cells[i];
-		if (c->writer != id && c->writer != 0 && slot_of(c->writer) != o->slot &&
-		    o->clock.at[slot_of(c->writer)] < pos_of(c->writer))
+		if (unordered(o, c->writer))
 			conflict(o, arena + i * GRANULE, write, c->writer, true);
 		if (!write) {
-			c->reader = id;
+			note_read(c, o, id);
 			continue;
 		}
-		if (c->reader != id && c->reader != 0 && slot_of(c->reader) != o->slot &&
-		    o->clock.at[slot_of(c->reader)] < pos_of(c->reader))
+		if (unordered(o, c->reader))
 			conflict(o, arena + i * GRANULE, write, c->reader, false);
+		if (unordered(o, c->other))
+			conflict(o, arena + i * GRANULE, write, c->other, false);
 		c->writer = id;
 	}
 }

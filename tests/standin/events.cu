@@ -74,6 +74,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 	if (standin_struck(__func__, &rc) || (rc = standin_broken) != cudaSuccess)
 		return standin_error(rc);
 	e->captured = s->capture;
+	e->was_captured = s->capture != NULL;
 	e->recorded = s->capture == NULL;
 	if (s->capture != NULL)
 		return cudaSuccess;
@@ -94,8 +95,9 @@ static cudaError_t event_usable(const struct CUevent_st *e, const char *call)
 	cudaError_t rc = capture_forbids(call);
 	if (rc != cudaSuccess)
 		return rc;
-	if (e->captured != NULL) {
-		capture_invalidate(e->captured);
+	if (e->was_captured) {
+		if (e->captured != NULL)
+			capture_invalidate(e->captured);
 		return standin_refuse(cudaErrorCapturedEvent, "%s of an event that a capture recorded", call);
 	}
 	return standin_broken;
@@ -163,7 +165,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 		return standin_error(rc);
 	if (s->capture != NULL && e->captured == s->capture)
 		return cudaSuccess; /* of the same stream, which is in order */
-	if (s->capture != NULL || e->captured != NULL) {
+	if (s->capture != NULL || e->was_captured) {
 		if (s->capture != NULL)
 			capture_invalidate(s->capture);
 		return standin_refuse(cudaErrorStreamCaptureIsolation,
@@ -180,6 +182,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 	o->wait_slot = e->slot;
 	o->wait_pos = e->pos;
 	return op_give(s, o);
+}
+
+void events_forget_capture(const struct capture *c)
+{
+	for (struct CUevent_st *e = events; e != NULL; e = e->next)
+		if (e->captured == c)
+			e->captured = NULL;
 }
 
 int events_alive(void)

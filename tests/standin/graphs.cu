@@ -18,6 +18,7 @@ struct capture {
 
 struct CUgraph_st {
 	struct op *first;
+	struct CUgraph_st *next;
 };
 
 struct CUgraphExec_st {
@@ -27,6 +28,7 @@ struct CUgraphExec_st {
 };
 
 static struct capture *captures;
+static struct CUgraph_st *graphs;
 static int n_graphs;
 static void (*on_capture)(void *ctx);
 static void *on_capture_ctx;
@@ -143,15 +145,27 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out)
 		abort();
 	g->first = c->first;
 	bool invalid = c->invalid;
+	events_forget_capture(c);
 	free(c);
 	if (invalid || e != cudaSuccess || standin_struck(__func__, &e)) {
 		drop(g->first);
 		free(g);
 		return standin_error(invalid ? cudaErrorStreamCaptureInvalidated : e);
 	}
+	g->next = graphs;
+	graphs = g;
 	n_graphs++;
 	*out = g;
 	return cudaSuccess;
+}
+
+/* Where the graph stands in the list of all; NULL: it is not there. */
+static struct CUgraph_st **find_graph(const struct CUgraph_st *g)
+{
+	struct CUgraph_st **at = &graphs;
+	while (*at != NULL && *at != g)
+		at = &(*at)->next;
+	return *at != NULL ? at : NULL;
 }
 
 static struct op *copy_of(const struct op *o)
@@ -175,8 +189,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned l
 	cudaError_t e;
 	if (standin_struck(__func__, &e) || (e = standin_broken) != cudaSuccess)
 		return standin_error(e);
-	if (g == NULL)
-		return standin_refuse(cudaErrorInvalidValue, "cudaGraphInstantiate of no graph");
+	if (find_graph(g) == NULL)
+		return standin_refuse(cudaErrorInvalidValue, "cudaGraphInstantiate of a graph that is not there");
 	struct CUgraphExec_st *x = (struct CUgraphExec_st *)calloc(1, sizeof *x);
 	if (x == NULL)
 		abort();
@@ -212,6 +226,10 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t x, cudaStream_t s)
 	if (!exec_is(x) || !stream_is(s))
 		return standin_refuse(cudaErrorInvalidValue,
 				      "cudaGraphUpload of a graph or a stream that is not there");
+	if (s->capture != NULL) {
+		capture_invalidate(s->capture);
+		return standin_refuse(cudaErrorStreamCaptureUnsupported, "cudaGraphUpload in a capture");
+	}
 	return op_give(s, op_new(OP_NOTHING));
 }
 
@@ -245,8 +263,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
 cudaError_t cudaGraphDestroy(cudaGraph_t g)
 {
 	struct held h;
-	if (g == NULL)
-		return standin_refuse(cudaErrorInvalidValue, "cudaGraphDestroy of no graph");
+	struct CUgraph_st **at = find_graph(g);
+	if (at == NULL)
+		return standin_refuse(cudaErrorInvalidValue, "cudaGraphDestroy of a graph that is not there");
+	*at = g->next;
 	drop(g->first);
 	free(g);
 	n_graphs--;

@@ -20,8 +20,9 @@
  * What is checked, and where: events (events.cu), launches' limits (kernels.cu), calls during a capture (graphs.cu),
  * copies of pageable memory (copies.cu), memory that is freed, not there or the host's (arena.cu), every access of a
  * kernel to memory of the device against the order (access.cu; the kernels are compiled with a call at each access),
- * errors that stay (errors.cu). library/ stands in for cuBLASLt; toolkit/ compares the numbers of include/ with a
- * toolkit's; each script in faults/ plants a fault that tests/kernels/test_standin.c has to find.
+ * errors that stay (errors.cu). report.cu prints what a run reached. library/ stands in for cuBLASLt; toolkit/ compares
+ * the numbers of include/ with a toolkit's; each script in faults/ plants a fault that tests/kernels/test_standin.c has
+ * to find.
  *
  * Not covered: capture of more than one stream, managed memory, peers, registers of a launch, time (a clock advances by
  * each operation).
@@ -88,7 +89,8 @@ struct CUstream_st {
 
 struct CUevent_st {
 	bool timing, recorded, asked;
-	struct capture *captured; /* recorded in that capture, not in a stream */
+	bool was_captured;        /* recorded in a capture, not in a stream */
+	struct capture *captured; /* NULL: it has ended */
 	int slot;
 	uint32_t pos;
 	struct clock clock;
@@ -129,6 +131,7 @@ void streams_stir(void);
 void clock_join(struct clock *to, const struct clock *from);
 struct CUstream_st *stream_of(int slot);
 int events_alive(void);
+void events_forget_capture(const struct capture *c);
 
 #define STREAM(s)          \
 	if (!stream_is(s)) \
@@ -202,5 +205,8 @@ bool kernel_struck(void);
 
 /* ---- copies.cu ---- */
 void copy_run(const struct op *o);
+
+/* ---- report.cu ---- */
+void report_ran(const struct op *o);
 
 #endif

@@ -196,6 +196,7 @@ static void run_first(struct CUstream_st *s)
 	s->first = o->next;
 	if (s->first == NULL)
 		s->last = &s->first;
+	report_ran(o);
 	if (standin_broken == cudaSuccess)
 		op_run(o);
 	done_at[o->slot] = o->pos > done_at[o->slot] ? o->pos : done_at[o->slot];

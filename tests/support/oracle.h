@@ -74,25 +74,49 @@ static inline double *oracle_tensor(const struct model_file *f, int layer, const
 	return out;
 }
 
-static inline void oracle_product(const double *w, const double *x, int n_out, int n_in, double *y)
+/* Sums side by side, each of every fourth term: a single one would wait for its previous addition. */
+static inline __attribute__((always_inline)) void oracle_sums(const double *w, const double *x, int n_out, int n_in,
+							      double *y)
 {
-	/* Sums side by side, each of the even and of the odd terms: a single one would wait for its previous addition.
-	 */
-	typedef double pair __attribute__((vector_size(16)));
-	enum { BESIDE = 8 };
+	typedef double four __attribute__((vector_size(32), aligned(8), may_alias));
+	enum { BESIDE = 8, AT_ONCE = 4 };
 	for (int o = 0; o < n_out; o += BESIDE) {
-		int n = n_out - o < BESIDE ? n_out - o : BESIDE;
+		int n = n_out - o < BESIDE ? n_out - o : BESIDE, i = 0;
 		const double *row[BESIDE];
-		pair sum[BESIDE] = {{0}};
+		four sum[BESIDE] = {{0}};
 		for (int k = 0; k < BESIDE; k++)
 			row[k] = w + (size_t)(o + (k < n ? k : 0)) * (size_t)n_in;
-		for (int i = 0; i + 1 < n_in; i += 2)
+		for (; i + AT_ONCE <= n_in; i += AT_ONCE)
 #pragma GCC unroll 8
 			for (int k = 0; k < BESIDE; k++)
-				sum[k] += (pair){row[k][i], row[k][i + 1]} * (pair){x[i], x[i + 1]};
+				sum[k] +=
+				    *(const four *)(const void *)(row[k] + i) * *(const four *)(const void *)(x + i);
 		for (int k = 0; k < n; k++)
-			y[o + k] = sum[k][0] + sum[k][1] + (n_in % 2 > 0 ? row[k][n_in - 1] * x[n_in - 1] : 0);
+			y[o + k] = (sum[k][0] + sum[k][1]) + (sum[k][2] + sum[k][3]);
+		for (; i < n_in; i++)
+			for (int k = 0; k < n; k++)
+				y[o + k] += row[k][i] * x[i];
 	}
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static inline void oracle_sums_avx2(const double *w, const double *x, int n_out,
+								    int n_in, double *y)
+{
+	oracle_sums(w, x, n_out, n_in, y);
+}
+#endif
+
+/* y = w x; w [n_out][n_in]. */
+static inline void oracle_product(const double *w, const double *x, int n_out, int n_in, double *y)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2")) {
+		oracle_sums_avx2(w, x, n_out, n_in, y);
+		return;
+	}
+#endif
+	oracle_sums(w, x, n_out, n_in, y);
 }
 
 static inline void oracle_norm(const double *x, const double *gain, int n, double eps, double *y)

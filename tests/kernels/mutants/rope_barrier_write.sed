@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/pages.cu
-# Keys are written before others have turned them.
-s/kn_barrier(); \/\* other threads.*$//
+# Keys are written before other lanes have turned them.
+s/kn_barrier(); \/\* other lanes.*$//

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# kernels/cuda/pages.cu
+# kernels/cuda/rope.h
 # Keys and values go to the next page.
-s/row_seq\[row\], pos, first/row_seq[row], pos + pages.page_tokens, first/
+s/c.row_seq\[row\], pos, head/c.row_seq[row], pos + pages.page_tokens, head/

@@ -36,9 +36,10 @@ struct cublasLtMatmulPreferenceOpaque_t {
 	uint32_t aligned[4];
 };
 
-/* An algorithm's words: MAGIC, its number, the product it was named for. */
+/* An algorithm's words: MAGIC, its number, the product it was named for, and the alignments that the preference
+ * promised of A, B, C and D, of 16 bits each. */
 struct algo {
-	uint64_t magic, way, m, n, k, type, needs, spare;
+	uint64_t magic, way, m, n, k, type, needs, aligned;
 };
 
 static_assert(sizeof(struct algo) == sizeof(cublasLtMatmulAlgo_t), "an algorithm is so many words");
@@ -226,6 +227,8 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
 		struct algo algo = algo_of(i, a, y);
 		if (algo.needs > p->workspace)
 			continue;
+		for (int k = 0; k < 4; k++)
+			algo.aligned |= (uint64_t)(uint16_t)p->aligned[k] << 16 * k;
 		cublasLtMatmulHeuristicResult_t *r = &found[(*n)++];
 		*r = {};
 		memcpy(&r->algo, &algo, sizeof algo);
@@ -289,12 +292,19 @@ static void multiply(const struct standin_product *p)
 
 static bool aligned(const void *p) { return p != NULL && (uintptr_t)p % ALIGNED == 0; }
 
+/* As the library needs it, and as this algorithm was promised for operand k. */
+static bool promised(const struct algo *algo, int k, const void *p)
+{
+	uint64_t to = algo->aligned >> 16 * k & 0xFFFF;
+	return aligned(p) && to != 0 && (uintptr_t)p % to == 0;
+}
+
 /* NULL, or what a device would have got wrong. */
 static const char *misuse(const struct cublasLtMatmulDescOpaque_t *d, const struct algo *algo, const float *alpha,
 			  const float *beta, const void *a, const void *b, const void *c, const void *y,
 			  const void *workspace, size_t workspace_bytes)
 {
-	if (!aligned(a) || !aligned(b) || !aligned(c) || !aligned(y))
+	if (!promised(algo, 0, a) || !promised(algo, 1, b) || !promised(algo, 2, c) || !promised(algo, 3, y))
 		return "cublasLtMatmul: an address without the alignment that the preference promised";
 	if (algo->needs > workspace_bytes || (algo->needs > 0 && !aligned(workspace)))
 		return "cublasLtMatmul: the algorithm needs more workspace";

@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(RUN_SLOWLY)
 enum { RUN_WAIT_S = 600 };
 #else
 enum { RUN_WAIT_S = 60 };
@@ -158,23 +158,31 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		assert_true(run_met);                                                     \
 	} while (0)
 
-static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
+/* on_event, which gets ctx, calls run_on_event. */
+static inline int run_start_rc_with(struct run *r, const struct eng_config *cfg, eng_on_event *on_event, void *ctx)
 {
 	struct sl_err err = {0};
 	*r = (struct run){.answers = calloc(RUN_MAX, sizeof *r->answers)};
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->news, NULL);
 	memset(r->states, -1, sizeof r->states);
-	return engine_create(cfg, run_on_event, r, &r->e, &err);
+	return engine_create(cfg, on_event, ctx, &r->e, &err);
+}
+
+static inline int run_start_rc(struct run *r, const struct eng_config *cfg)
+{
+	return run_start_rc_with(r, cfg, run_on_event, r);
 }
 
 /* Starts and waits until every model is READY or FAILED. */
-static inline void run_start(struct run *r, const struct eng_config *cfg)
+static inline void run_start_with(struct run *r, const struct eng_config *cfg, eng_on_event *on_event, void *ctx)
 {
-	assert_int_equal(run_start_rc(r, cfg), 0);
+	assert_int_equal(run_start_rc_with(r, cfg, on_event, ctx), 0);
 	for (int i = 0; i < cfg->n_models; i++)
 		RUN_UNTIL(r, r->states[i] > PROTO_MODEL_LOADING);
 }
+
+static inline void run_start(struct run *r, const struct eng_config *cfg) { run_start_with(r, cfg, run_on_event, r); }
 
 /* Time stands still, ahead of the real one so that no thread waits for a moment that comes by itself, until the test
  * moves it; the request is one that is not done. Goes on with run_stop. */

@@ -2,8 +2,8 @@
  *
  * The demonstration models against what their trainer's own forward pass computed from the same
  * files (etc/models/golden-logits.json, written by golden.py there): on every backend, each stored
- * logit within 1e-3, the same greedy continuation, and the same ids for the same text. A missing
- * file is a failure. Run from the repository's root.
+ * logit within 1e-3, the same greedy continuation, the same ids for the same text, and the same text for
+ * the same chat, with tools or without. A missing file is a failure. Run from the repository's root.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/chat/chat_template.h"
+#include "engine/core/prompt.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "kernels/kernels.h"
@@ -272,6 +274,62 @@ static void check_ids(const struct tokenizer *t, json_t *text, bool special, jso
 	free(want);
 }
 
+/* The template in the file gives the text that the model was trained on. */
+static void check_rendered(const struct chat_template *t, json_t *golden_chat)
+{
+	struct sl_err err = {0};
+	struct prompt_chat chat;
+	struct sl_buf text, trust;
+	json_t *body = json_pack("{s:O, s:O*}", "messages", member(golden_chat, "messages"), "tools",
+				 json_object_get(golden_chat, "tools"));
+	char *request = json_dumps(body, JSON_COMPACT);
+	assert_non_null(request);
+	if (prompt_parse_chat(request, strlen(request), &chat, &err) != 0)
+		fail_msg("%s", err.text);
+	buf_init(&text, 1 << 16);
+	buf_init(&trust, 1 << 16);
+	struct chat_vars vars = {.messages = chat.messages, .tools = chat.tools, .add_generation_prompt = true};
+	if (chat_template_render(t, &vars, &text, &trust, &err) != 0)
+		fail_msg("%s", err.text);
+	json_t *want = member(golden_chat, "text");
+	assert_int_equal(text.len, json_string_length(want));
+	assert_memory_equal(buf_data(&text), json_string_value(want), text.len);
+	buf_dispose(&text);
+	buf_dispose(&trust);
+	prompt_chat_dispose(&chat);
+	free(request);
+	json_decref(body);
+}
+
+static void test_template(void **arg)
+{
+	(void)arg;
+	const char *name;
+	json_t *m, *chat;
+	size_t i, with_tools = 0;
+	json_object_foreach(member(golden, "models"), name, m)
+	{
+		char path[256];
+		struct sl_err err = {0};
+		struct gguf *g;
+		struct proto_str source;
+		struct chat_template *t;
+		snprintf(path, sizeof path, DIR "%s", json_string_value(member(m, "file")));
+		if (gguf_open(path, &g, &err) != 0 || gguf_get_str(g, "tokenizer.chat_template", &source, &err) != 0 ||
+		    chat_template_compile(source.at, source.n, &t, &err) != 0)
+			fail_msg("%s", err.text);
+		assert_int_equal(chat_template_parts(t).format, PARTS_HERMES);
+		json_array_foreach(member(golden, "chats"), i, chat)
+		{
+			check_rendered(t, chat);
+			with_tools += json_object_get(chat, "tools") != NULL;
+		}
+		chat_template_free(t);
+		gguf_close(g);
+	}
+	assert_true(with_tools > 0);
+}
+
 static void test_tokenizer(void **arg)
 {
 	(void)arg;
@@ -303,6 +361,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_logits),
 	    cmocka_unit_test(test_tokenizer),
+	    cmocka_unit_test(test_template),
 	};
 	return cmocka_run_group_tests(tests, load_golden, drop_golden);
 }

@@ -39,13 +39,13 @@ static struct eng_config config(void)
 				   .max_prompt_bytes = 1 << 20};
 }
 
-/* Half of them begin alike; from a few tokens to more than an attention block. */
+/* Half of them begin alike; from a few tokens to, one of four, more than an attention block. */
 static struct proto_submit request(int i)
 {
 	static const char *const said[] = {"the river runs to the sea, ",
 					   "tell me of foxes and of hens: ", "one two three four five, "};
 	char *at = prompts[i];
-	size_t n = 0, length = 10 + (size_t)(i * 97) % longest;
+	size_t n = 0, length = 10 + (size_t)(i * 97) % (i % 4 == 0 ? longest : longest / 6);
 	if (i % 2 == 0)
 		n = (size_t)snprintf(at, sizeof prompts[i], "You are a careful helper who answers in one sentence. ");
 	while (n < length)

@@ -227,6 +227,7 @@ static void plan(struct planned *x, int n, const uint64_t kv_bytes, int n_ctx)
 						   .head_dim = 128,
 						   .n_vocab = 151936,
 						   .n_ctx = i == 2 ? 512 : n_ctx};
+		m->kv_groups = kv_groups_one(16, 28);
 	}
 	kv_budget_plan(&x->e, false);
 }

@@ -201,6 +201,11 @@ static void test_forced(void **state)
 	struct tok_ids whole = {0};
 	assert_int_equal(tokenizer_encode(tok, people[0], strlen(people[0]), NULL, &whole), 0);
 	grammar_state_init(&s, g);
+	/* Asked for again, the text is not encoded again. */
+	assert_int_equal(grammar_forced(&s, ids, 1), 1);
+	uint64_t spent = grammar_spent();
+	assert_int_equal(grammar_forced(&s, ids, 1), 1);
+	assert_int_equal(grammar_spent(), spent);
 	size_t n = grammar_forced(&s, ids, 16);
 	assert_true(n > 0 && n <= whole.n);
 	assert_memory_equal(ids, whole.ids, n * sizeof(*ids));

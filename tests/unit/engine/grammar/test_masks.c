@@ -471,11 +471,39 @@ static void test_slices_after_collection(void **state)
 	grammar_unref(sliced);
 }
 
+/* Without work nothing is computed, so nothing is spent; what is known is answered. */
+static void test_no_work(void **state)
+{
+	(void)state;
+	struct grammar *g = strings_of(short_words);
+	struct grammar_state s;
+	uint32_t mask[(N_TOKENS + 31) / 32] = {0};
+	assert_int_equal(grammar_state_init(&s, g), 0);
+	assert_int_equal(grammar_accept_bytes(&s, "\"", 1), 0);
+	uint64_t before = grammar_spent();
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(grammar_mask_within(&s, mask, 0), SL_EAGAIN);
+	const uint32_t at = s.at;
+	assert_int_equal(grammar_accept_within(&s, 'b', 0), SL_EAGAIN);
+	assert_int_equal(s.at, at);
+	assert_int_equal(grammar_spent(), before);
+	assert_int_equal(grammar_mask(&s, mask), 0);
+	assert_true(grammar_spent() > before);
+	before = grammar_spent();
+	assert_int_equal(grammar_mask_within(&s, mask, 0), 0);
+	assert_int_equal(grammar_spent(), before);
+	grammar_state_dispose(&s);
+	grammar_unref(g);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_slices), cmocka_unit_test(test_slices_after_collection),
-	    cmocka_unit_test(test_random), cmocka_unit_test(test_after_shortage),
-	    cmocka_unit_test(test_ahead),  cmocka_unit_test(test_ahead_bound)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_work),
+					   cmocka_unit_test(test_slices),
+					   cmocka_unit_test(test_slices_after_collection),
+					   cmocka_unit_test(test_random),
+					   cmocka_unit_test(test_after_shortage),
+					   cmocka_unit_test(test_ahead),
+					   cmocka_unit_test(test_ahead_bound)};
 	return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }

@@ -129,54 +129,99 @@ static bool has(int32_t page, uint8_t seed)
 	return true;
 }
 
+/* A row of page tables: of three groups, one of them full. */
+enum { ROW = 8, GROUPS = 3, FIRST = 2 };
+
+static void each_page(const struct kv_swapped *w, int32_t *row, void (*see)(int32_t *page, int i, void *ctx), void *ctx)
+{
+	const struct kv_groups *g = kv_pool_groups(pool);
+	int n = 0;
+	for (uint32_t i = w->first; i < w->end; i++)
+		for (uint32_t k = 0; k < (i >= w->first_windowed ? g->n_groups : g->n_full); k++)
+			see(&row[k * ROW + i], n++, ctx);
+}
+
+static void take_one(int32_t *page, int i, void *ctx)
+{
+	const int *seed = ctx; /* negative: none */
+	assert_int_equal(kv_page_alloc(pool, page), 0);
+	fill(*page, *seed < 0 ? 0 : (uint8_t)(*seed + i));
+}
+
+static void check_one(int32_t *page, int i, void *ctx) { assert_true(has(*page, (uint8_t)(*(int *)ctx + i))); }
+
+static void give_one(int32_t *page, int i, void *ctx)
+{
+	(void)i, (void)ctx;
+	kv_page_unref(pool, *page);
+}
+
+static void swap_around(const struct kv_groups *g)
+{
+	struct kv_swapped of[SEQS] = {0};
+	int seeds[SEQS] = {0}, n_full = 0, n_back = 0, none = -1;
+	if (g != NULL)
+		kv_pool_set_groups(pool, g, NULL);
+	for (int step = 0; step < 600; step++) {
+		uint32_t i = next_bits() % SEQS;
+		int32_t row[GROUPS * ROW];
+		if (of[i].n_pages > 0 && next_bits() % 4 == 0) {
+			kv_swap_drop(swap, &of[i]); /* cancelled */
+			continue;
+		}
+		struct kv_swapped w = of[i];
+		if (w.n_pages > 0) {
+			uint32_t n = kv_swap_count(swap, &w);
+			assert_int_equal(n, w.n_pages);
+			each_page(&w, row, take_one, &none);
+			for (uint32_t p = w.end; p-- > FIRST;)
+				assert_int_equal(kv_swap_in(swap, &of[i], p, row, ROW), 0);
+			each_page(&w, row, check_one, &seeds[i]);
+			kv_swap_drop(swap, &of[i]);
+			n_back++;
+		} else {
+			uint32_t there = kv_swap_n_free(swap);
+			w.first = FIRST;
+			w.end = FIRST + 1 + next_bits() % 5;
+			w.first_windowed = next_bits() % (w.end + 1);
+			w.n_past = w.end * TOKENS - 1;
+			uint32_t n = kv_swap_count(swap, &w);
+			each_page(&w, row, take_one, &step);
+			of[i] = w;
+			int rc = kv_swap_out(swap, row, ROW, &of[i]);
+			assert_int_equal(rc, n > there ? SL_ELIMIT : 0);
+			assert_int_equal(kv_swap_n_free(swap), n > there ? there : there - n);
+			assert_int_equal(of[i].end, n > there ? 0 : w.end);
+			seeds[i] = step;
+			n_full += rc != 0;
+		}
+		each_page(&w, row, give_one, NULL);
+	}
+	assert_true(n_full > 10 && n_back > 100);
+	for (int i = 0; i < SEQS; i++)
+		kv_swap_drop(swap, &of[i]);
+}
+
 static void walk(void **arg)
 {
 	(void)arg;
 	static const int types[] = {KN_F32, KN_F16, KN_BF16, KN_KV_Q8, KN_FP8};
-	for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
-		if (!kn_available()[0]->kv_type(types[k]))
+	static const struct kv_groups mixed = {
+	    .page_tokens = TOKENS, .n_groups = GROUPS, .n_full = 1, .n_layers = LAYERS, .window = 5};
+	for (size_t k = 0; k < 2 * (sizeof types / sizeof *types); k++) {
+		if (!kn_available()[0]->kv_type(types[k / 2]))
 			continue;
-		struct kv_swapped of[SEQS] = {0};
-		uint8_t seeds[SEQS] = {0};
-		int n_full = 0, n_back = 0;
-		begin(types[k]);
-		for (int step = 0; step < 600; step++) {
-			uint32_t i = next_bits() % SEQS, n = 1 + next_bits() % 5;
-			int32_t pages[5];
-			if (of[i].n_pages > 0 && next_bits() % 4 == 0) {
-				kv_swap_drop(swap, &of[i]); /* cancelled */
-				continue;
-			}
-			n = of[i].n_pages > 0 ? of[i].n_pages : n;
-			for (uint32_t p = 0; p < n; p++) {
-				assert_int_equal(kv_page_alloc(pool, &pages[p]), 0);
-				fill(pages[p], of[i].n_pages > 0 ? 0 : (uint8_t)(step + (int)p));
-			}
-			if (of[i].n_pages > 0) {
-				assert_int_equal(of[i].first, 2);
-				assert_int_equal(of[i].n_past, (2 + n) * TOKENS - 1);
-				for (uint32_t p = n; p-- > 0;)
-					assert_int_equal(kv_swap_in(swap, &of[i], p, pages[p]), 0);
-				for (uint32_t p = 0; p < n; p++)
-					assert_true(has(pages[p], (uint8_t)(seeds[i] + p)));
-				kv_swap_drop(swap, &of[i]);
-				n_back++;
-			} else {
-				uint32_t there = kv_swap_n_free(swap);
-				int rc = kv_swap_out(swap, pages, n, 2, (2 + n) * TOKENS - 1, &of[i]);
-				assert_int_equal(rc, n > there ? SL_ELIMIT : 0);
-				assert_int_equal(kv_swap_n_free(swap), n > there ? there : there - n);
-				seeds[i] = (uint8_t)step;
-				n_full += rc != 0;
-			}
-			for (uint32_t p = 0; p < n; p++)
-				kv_page_unref(pool, pages[p]);
-		}
-		assert_true(n_full > 10 && n_back > 100);
-		for (int i = 0; i < SEQS; i++)
-			kv_swap_drop(swap, &of[i]);
+		begin(types[k / 2]);
+		swap_around(k % 2 == 0 ? NULL : &mixed);
 		end();
 	}
+}
+
+/* The first n indices of a row. */
+static int out_all(const int32_t *pages, uint32_t n, struct kv_swapped *of)
+{
+	*of = (struct kv_swapped){.end = n, .n_past = 4 * n};
+	return kv_swap_out(swap, pages, n, of);
 }
 
 static void failures(void **arg)
@@ -192,18 +237,18 @@ static void failures(void **arg)
 	/* The device fails at the first, second or third page: nothing is kept. */
 	for (int nth = 0; nth < 3; nth++) {
 		copies_left = nth;
-		assert_int_equal(kv_swap_out(swap, pages, 3, 0, 12, &of), SL_EIO);
+		assert_int_equal(out_all(pages, 3, &of), SL_EIO);
 		assert_true(of.n_pages == 0 && of.slots == NULL);
 		assert_int_equal(kv_swap_n_free(swap), PLACES);
 	}
 	copies_left = -1;
 	fault_arm(FAULT_ALLOC, 1, 1);
-	assert_int_equal(kv_swap_out(swap, pages, 3, 0, 12, &of), SL_ENOMEM);
+	assert_int_equal(out_all(pages, 3, &of), SL_ENOMEM);
 	fault_disarm_all();
 	assert_int_equal(kv_swap_n_free(swap), PLACES);
-	assert_int_equal(kv_swap_out(swap, pages, 3, 0, 12, &of), 0);
+	assert_int_equal(out_all(pages, 3, &of), 0);
 	copies_left = 0;
-	assert_int_equal(kv_swap_in(swap, &of, 1, pages[0]), SL_EIO);
+	assert_int_equal(kv_swap_in(swap, &of, 1, pages, 3), SL_EIO);
 	copies_left = -1;
 	kv_swap_drop(swap, &of);
 	/* None can be made: too little, too much, no memory, copies that fail, a backend that has none. */
@@ -272,18 +317,18 @@ static void test_pieces(void **arg)
 	assert_int_equal(host_live, 1);
 	for (int i = 0; i < MIB_PAGES; i++)
 		assert_int_equal(kv_page_alloc(pool, &pages[i]), 0);
-	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[0]), 0);
-	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[1]), SL_ELIMIT);
+	assert_int_equal(out_all(pages, MIB_PAGES, &of[0]), 0);
+	assert_int_equal(out_all(pages, MIB_PAGES, &of[1]), SL_ELIMIT);
 	assert_int_equal(kv_swap_grow(swap), 0);
 	memset(half_of(kv_pool_layout(pool), true, pages[9]), 0x5A, 64);
-	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[1]), 0);
+	assert_int_equal(out_all(pages, MIB_PAGES, &of[1]), 0);
 	assert_int_equal(kv_swap_n_free(swap), 2 * PIECE - 2 * MIB_PAGES);
 	assert_int_equal(kv_swap_grow(swap), 0);
 	assert_int_equal(kv_swap_grow(swap), SL_ELIMIT);
 	assert_int_equal(kv_swap_n_slots(swap), ALL);
-	assert_int_equal(kv_swap_out(swap, pages, MIB_PAGES, 0, 256 * MIB_PAGES, &of[2]), 0);
+	assert_int_equal(out_all(pages, MIB_PAGES, &of[2]), 0);
 	memset(half_of(kv_pool_layout(pool), true, pages[9]), 0, 64);
-	assert_int_equal(kv_swap_in(swap, &of[1], 9, pages[9]), 0);
+	assert_int_equal(kv_swap_in(swap, &of[1], 9, pages, MIB_PAGES), 0);
 	for (int i = 0; i < 64; i++)
 		assert_int_equal(half_of(kv_pool_layout(pool), true, pages[9])[i], 0x5A);
 	for (int i = 0; i < 3; i++)

@@ -223,10 +223,10 @@ static void no_memory(const char *open)
 	assert_true(n > 10);
 	for (long k = 1; k < 40; k++) {
 		struct sl_err err = {0};
-		struct weight_plan plan = {KN_F16, KN_F16};
+		const struct quantize_how how = {.plan = {KN_F16, KN_F16}, .replace = true, .n_threads = 1};
 		size_t before = meter_live;
 		atomic_store(&meter_fail_at, k);
-		int rc = quantize_model(path, out, true, &plan, 1, NULL, &err);
+		int rc = quantize_model(path, out, &how, NULL, NULL, &err);
 		atomic_store(&meter_fail_at, 0);
 		assert_int_equal(meter_live, before);
 		assert_true(rc == 0 || err.text[0] != '\0');

@@ -63,12 +63,12 @@ static void test_random(void **arg)
 static int convert(const char *from, const char *to, const char *type, struct sl_err *err)
 {
 	char in[256], out[256];
-	struct weight_plan plan;
+	struct quantize_how how = {.replace = true, .n_threads = 2};
 	md_path(in, dir, from);
 	md_path(out, dir, to);
 	*err = (struct sl_err){0};
-	int rc = weight_plan_parse(type, &plan, err);
-	return rc != 0 ? rc : quantize_model(in, out, true, &plan, 2, NULL, err);
+	int rc = weight_plan_parse(type, &how.plan, err);
+	return rc != 0 ? rc : quantize_model(in, out, &how, NULL, NULL, err);
 }
 
 static int type_of(const struct model_file *f, const char *name)

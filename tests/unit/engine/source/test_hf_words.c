@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of four bits in Hugging Face folders (engine/source/hf_int4.h): made here from known integers, packed as
+ * Matrices of four bits in Hugging Face folders (engine/packed/hf_words.h): made here from known integers, packed as
  * GPTQ, AWQ and compressed-tensors pack them, they become the weights that their formula says, exactly or within the
  * bound that the header gives; whatever is not supported or does not fit together is one line that names it.
  */
@@ -9,32 +9,16 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include <math.h>
-
 #include "base/fault.h"
-#include "engine/source/hf_int4.h"
-#include "engine/kv/kv.h"
-#include "engine/model/model.h"
-#include "engine/source/model_file.h"
 #include "engine/source/quantize_model.h"
-#include "kernels/quantize.h"
-#include "tests/support/model_dir_fixture.h"
+#include "tests/unit/engine/source/packed_files.h"
 
 enum { OUT = 24, IN = 256, MOST_GROUPS = IN / 32 };
-#define PREFIX "model.layers.0.self_attn.q_proj"
 
 /* ---- a matrix ---- */
 
 static uint32_t code[OUT][IN], zero[OUT][MOST_GROUPS];
 static float scale[OUT][MOST_GROUPS];
-static uint64_t random_state;
-
-static uint32_t at_random(uint32_t below)
-{
-	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)(random_state >> 33) % below;
-}
-
 /* Scales are float16's and bfloat16's both. */
 static void draw_matrix(bool symmetric)
 {
@@ -49,93 +33,7 @@ static void draw_matrix(bool symmetric)
 	}
 }
 
-/* ---- safetensors ---- */
-
-struct raw {
-	char name[96];
-	const char *dtype;
-	uint64_t rows, width; /* rows 0: a vector */
-	size_t bytes;
-	uint8_t *at;
-};
-
-static struct raw raws[32];
-static const char *prefix = PREFIX;
-static size_t n_raws;
-
-static void drop_raws(void)
-{
-	for (size_t i = 0; i < n_raws; i++)
-		free(raws[i].at);
-	n_raws = 0;
-}
-
-static void *add(const char *suffix, const char *dtype, uint64_t rows, uint64_t width)
-{
-	struct raw *r = &raws[n_raws++];
-	size_t each = strcmp(dtype, "I64") == 0 ? 8 : strcmp(dtype, "I32") == 0 || strcmp(dtype, "F32") == 0 ? 4 : 2;
-	snprintf(r->name, sizeof r->name, "%s%s", prefix, suffix);
-	r->dtype = dtype;
-	r->rows = rows;
-	r->width = width;
-	r->bytes = (size_t)((rows > 0 ? rows : 1) * width) * each;
-	r->at = calloc(1, r->bytes);
-	return r->at;
-}
-
-static void write_tensors(void)
-{
-	static char head[8192];
-	size_t h, at = 0;
-	FILE *f;
-	char path[256];
-	h = (size_t)snprintf(head, sizeof head, "{");
-	for (size_t i = 0; i < n_raws; at += raws[i++].bytes) {
-		h += (size_t)snprintf(head + h, sizeof head - h, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
-				      i > 0 ? "," : "", raws[i].name, raws[i].dtype);
-		if (raws[i].rows > 0)
-			h += (size_t)snprintf(head + h, sizeof head - h, "%d,", (int)raws[i].rows);
-		h += (size_t)snprintf(head + h, sizeof head - h, "%d],\"data_offsets\":[%zu,%zu]}", (int)raws[i].width,
-				      at, at + raws[i].bytes);
-	}
-	h += (size_t)snprintf(head + h, sizeof head - h, "}");
-	while (h % 8 != 0)
-		head[h++] = ' ';
-	uint64_t n = h;
-	md_path(path, dir, "model.safetensors");
-	f = fopen(path, "wb");
-	assert_non_null(f);
-	fwrite(&n, 8, 1, f);
-	fwrite(head, 1, h, f);
-	for (size_t i = 0; i < n_raws; i++)
-		fwrite(raws[i].at, 1, raws[i].bytes, f);
-	assert_int_equal(fclose(f), 0);
-}
-
-static void write_folder(const char *config)
-{
-	static char text[2048];
-	snprintf(text, sizeof text, "{\"model_type\":\"llama\",\"quantization_config\":%s}", config);
-	md_text(dir, "config.json", text);
-	write_tensors();
-}
-
 /* ---- how each form packs ---- */
-
-static void put_scale(void *scales, const char *dtype, int i, float v)
-{
-	uint16_t h;
-	uint32_t bits;
-	memcpy(&bits, &v, sizeof bits);
-	if (strcmp(dtype, "F32") == 0) {
-		((float *)scales)[i] = v;
-		return;
-	}
-	h = (uint16_t)(bits >> 16);
-	if (strcmp(dtype, "F16") == 0)
-		assert_int_equal(kn_quantize_row(KN_F16, &v, 1, (uint8_t *)&h), 0);
-	((uint16_t *)scales)[i] = h;
-}
 
 static void pack_gptq(int group, uint32_t off, const char *dtype)
 {
@@ -200,15 +98,6 @@ static void pack_packed(int group, bool zeros, const char *dtype)
 	"{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":4,\"type\":\"int\"" weights "}}}" more "}"
 
 /* ---- what becomes of them ---- */
-
-static struct model_file *opened(void)
-{
-	struct sl_err err = {0};
-	struct model_file *f = NULL;
-	if (model_file_open(dir, &f, &err) != 0)
-		fail_msg("%s", err.text);
-	return f;
-}
 
 static void check(const char *config, int group, int type)
 {
@@ -280,18 +169,128 @@ static void test_forms(void **arg)
 	check(PACKED(",\"strategy\":\"group\",\"group_size\":64,\"symmetric\":false", ""), 64, KN_Q4_1);
 }
 
-/* One line, of that code, with these words: from the head alone, or once the numbers are read. */
-static void refused(const char *config, int code_wanted, const char *words)
+/* ---- eight bits, and groups of any columns ---- */
+
+static struct {
+	int bits, group;
+	bool packed, shuffled, zeros;
+} as;
+
+/* The group of a column: a permutation's, if columns are shuffled. */
+static int group_of(int k, int n_in) { return (as.shuffled ? (k * 7 + 3) % n_in : k) / as.group; }
+
+static float scale_of_group(int o, int g, int n_in)
 {
-	struct sl_err err = {0};
-	struct model_file *f = NULL;
-	write_folder(config);
-	int rc = model_file_open(dir, &f, &err);
-	for (size_t i = 0; rc == 0 && i < model_file_n_tensors(f); i++)
-		rc = model_file_bring(f, model_file_tensor_at(f, i), &err);
-	model_file_close(f);
-	if (rc != code_wanted || strstr(err.text, words) == NULL || strchr(err.text, '\n') != NULL)
-		fail_msg("%s: %d \"%s\", not %d with \"%s\"", config, rc, err.text, code_wanted, words);
+	double most = 0;
+	for (int k = 0; k < n_in; k++)
+		if (group_of(k, n_in) == g)
+			most = fmax(most, fabs((double)drawn[o][k]));
+	return (float)(most / ((1 << (as.bits - 1)) - 1));
+}
+
+static void put_field(uint32_t *words, int at, int place, int value)
+{
+	words[at] |= (uint32_t)value << as.bits * place;
+}
+
+static void pack_words(int n_out, int n_in)
+{
+	int each = 32 / as.bits, groups = n_in / as.group, middle = 1 << (as.bits - 1);
+	uint64_t out = (uint64_t)n_out, in = (uint64_t)n_in, n = (uint64_t)groups, by = (uint64_t)each;
+	uint32_t *q = as.packed ? add(".weight_packed", "I32", out, in / by) : add(".qweight", "I32", in / by, out);
+	uint32_t *z = as.packed && as.zeros ? add(".weight_zero_point", "I32", out / by, n)
+		      : as.packed           ? NULL
+					    : add(".qzeros", "I32", n, out / by);
+	float *s = as.packed ? add(".weight_scale", "F32", out, n) : add(".scales", "F32", n, out);
+	int32_t *order = add(as.packed ? ".weight_g_idx" : ".g_idx", "I32", 0, in);
+	for (int k = 0; k < n_in; k++)
+		order[k] = group_of(k, n_in);
+	for (int o = 0; o < n_out; o++)
+		for (int g = 0; g < groups; g++) {
+			int at = as.packed ? o * groups + g : g * n_out + o, mid = middle + (as.zeros ? g % 3 - 1 : 0);
+			s[at] = scale_of_group(o, g, n_in);
+			if (as.packed && z != NULL)
+				put_field(z, o / each * groups + g, o % each, mid);
+			else if (z != NULL)
+				put_field(z, g * (n_out / each) + o / each, o % each, mid - 1);
+			for (int k = 0; k < n_in; k++) {
+				if (group_of(k, n_in) != g)
+					continue;
+				long word = lrint((double)drawn[o][k] / (double)s[at]) + mid;
+				word = word < 0 ? 0 : word > 2 * middle - 1 ? 2 * middle - 1 : word;
+				put_field(q, as.packed ? o * (n_in / each) + k / each : k / each * n_out + o, k % each,
+					  (int)word);
+				wanted[o][k] = (double)(word - mid) * (double)s[at];
+				slack[o][k] = fabs(wanted[o][k]) * 0x1p-11 + 128 * 0x1p-25;
+			}
+		}
+	if (as.shuffled || as.zeros)
+		slack_of_q8(n_out, n_in);
+}
+
+#define GPTQ8(more) "{\"quant_method\":\"gptq\",\"bits\":8" more "}"
+#define PACKED8(more)                                                                               \
+	"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":" \
+	"{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":8,\"type\":\"int\"" more "}}}}"
+#define GROUP64 ",\"strategy\":\"group\",\"group_size\":64"
+
+static void test_orders_and_bytes(void **arg)
+{
+	(void)arg;
+	as.bits = 8, as.group = 64;
+	check_matrix(GPTQ8(",\"group_size\":64"), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.zeros = true;
+	check_matrix(GPTQ8(",\"group_size\":64,\"sym\":false"), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.packed = true;
+	check_matrix(PACKED8(GROUP64 ",\"symmetric\":false"), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.zeros = false;
+	check_matrix(PACKED8(GROUP64), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.shuffled = true;
+	check_matrix(PACKED8(GROUP64 ",\"actorder\":\"group\""), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.bits = 4;
+	check_matrix(PACKED(GROUP64 ",\"actorder\":\"dynamic\"", ""), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.zeros = true;
+	check_matrix(PACKED(GROUP64 ",\"symmetric\":false,\"actorder\":true", ""), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.packed = false;
+	check_matrix(GPTQ(",\"group_size\":64,\"sym\":false,\"desc_act\":true"), pack_words, OUT, IN, 2, KN_Q8_0);
+	as.zeros = false;
+	check_matrix(GPTQ(",\"group_size\":64,\"desc_act\":true"), pack_words, OUT, IN, 2, KN_Q8_0);
+	/* Logits: Q8_0 of numbers that lie on a grid of their own, each off by up to half a step. */
+	check_logits(GPTQ(",\"group_size\":64,\"desc_act\":true"), 64, 0, pack_words, 2.4 / 127 / sqrt(12));
+	as.shuffled = false; /* declared, but in order: four bits stay four bits */
+	check_matrix(GPTQ(",\"group_size\":64,\"desc_act\":true"), pack_words, OUT, IN, 2, KN_Q4_0);
+	as.packed = true;
+	check_matrix(PACKED(GROUP64 ",\"actorder\":\"weight\"", ""), pack_words, OUT, IN, 2, KN_Q4_0);
+	as.bits = 8;
+	check_logits(PACKED8(GROUP64), 64, 0, pack_words, 0x1p-11);
+}
+
+static void test_order_faults(void **arg)
+{
+	static const char act[] = GPTQ(",\"group_size\":64,\"desc_act\":true");
+	(void)arg;
+	as.bits = 4, as.group = 64, as.shuffled = true, as.packed = as.zeros = false;
+	draw_floats(OUT, IN, 0);
+	pack_words(OUT, IN);
+	refused(act, 0, "");
+	int32_t *order = (int32_t *)(void *)raw_of(".g_idx")->at, kept = order[9];
+	order[9] = IN / 64;
+	refused(act, SL_EINVAL, "q_proj.qweight has a g_idx beyond its groups");
+	order[9] = -1;
+	refused(act, SL_EINVAL, "q_proj.qweight has a g_idx beyond its groups");
+	order[9] = kept;
+	refused(GPTQ(",\"group_size\":64"), SL_EINVAL, "has a g_idx in another order");
+	raw_of(".g_idx")->dtype = "F32";
+	refused(act, SL_EINVAL, "has a g_idx of another shape");
+	snprintf(raw_of(".g_idx")->name, 90, "other");
+	refused(act, SL_EINVAL, "q_proj.qweight has no g_idx");
+	drop_raws();
+	as.packed = true;
+	pack_words(OUT, IN);
+	for (int k = 0; k < IN; k++) /* never used */
+		((int32_t *)(void *)raw_of(".weight_g_idx")->at)[k] = -1;
+	refused(PACKED(GROUP64 ",\"actorder\":\"group\"", ""), 0, "");
+	drop_raws();
 }
 
 static void test_configs(void **arg)
@@ -302,10 +301,9 @@ static void test_configs(void **arg)
 	    {"{\"quant_method\":\"hqq\\n\"}", "quant_method \"hqq?\""},
 	    {"{}", "quant_method \"unknown\""},
 	    {"[]", "quant_method \"unknown\""},
-	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4"},
-	    {"{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":128}", "gptq with bits other than 4"},
-	    {GPTQ(",\"group_size\":128,\"desc_act\":true"), "desc_act"},
-	    {GPTQ(",\"group_size\":128,\"dynamic\":{\"-:lm\":{}}"), "dynamic"},
+	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4 and 8"},
+	    {"{\"quant_method\":\"gptq\",\"bits\":3,\"group_size\":128}", "gptq with bits other than 4 and 8"},
+	    {GPTQ(",\"group_size\":128,\"dynamic\":{\"-:lm\":{},\"+:down\":{\"bits\":8}}"), "dynamic"},
 	    {GPTQ(",\"group_size\":128,\"checkpoint_format\":\"marlin\""), "the marlin format"},
 	    {GPTQ(",\"group_size\":128,\"is_marlin_format\":true"), "the marlin format"},
 	    {GPTQ(""), "a group_size"},
@@ -317,19 +315,19 @@ static void test_configs(void **arg)
 	    {"{\"quant_method\":\"awq\",\"bits\":3}", "awq with bits other than 4"},
 	    {"{\"quant_method\":\"awq\",\"bits\":4,\"version\":\"gemv\",\"group_size\":128}",
 	     "awq of a version other than gemm"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}", "other than pack-quantized"},
+	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"float-quantized\"}",
+	     "config_groups without a group"},
 	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{}}",
-	     "other than one group"},
+	     "config_groups without a group"},
 	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":1}}",
-	     "int of 4 bits"},
+	     "int of 4 or 8 bits"},
+	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"marlin-24\",\"config_groups\":{\"a\":{\"weights\":{"
+	     "}}}}",
+	     "the format \"marlin-24\""},
 	    {PACKED(",\"strategy\":\"tensor\"", ""), "a strategy"},
-	    {PACKED(",\"strategy\":\"group\",\"group_size\":128,\"actorder\":\"group\"", ""), "actorder"},
-	    {PACKED(",\"strategy\":\"channel\"", ",\"kv_cache_scheme\":{\"num_bits\":8}"), "kv_cache_scheme"},
+	    {PACKED(",\"strategy\":\"group\",\"group_size\":128,\"actorder\":\"weights\"", ""),
+	     "an actorder other than"},
 	    {PACKED(",\"strategy\":\"channel\"", ",\"sparsity_config\":{\"format\":\"sparse-24\"}"), "sparsity_config"},
-	    {"{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\",\"config_groups\":{\"a\":{\"input_"
-	     "activations\":{},"
-	     "\"weights\":{\"num_bits\":4,\"type\":\"int\",\"strategy\":\"channel\"}}}}",
-	     "quantized activations"},
 	};
 	(void)arg;
 	draw_matrix(true);
@@ -361,10 +359,10 @@ static void test_shapes(void **arg)
 	refused(gptq, SL_EINVAL, "has a g_idx of another shape");
 	raws[3].rows = 0, raws[3].width = IN;
 	((int32_t *)(void *)raws[3].at)[5] = 1;
-	refused(gptq, SL_EUNSUPPORTED, "in another order (desc_act)");
+	refused(gptq, SL_EINVAL, "in another order, but the configuration says none (desc_act)");
 	((int32_t *)(void *)raws[3].at)[5] = 0;
 	raws[1].at[0] = 0;
-	refused(gptq, SL_EINVAL, "a zero point other than 8");
+	refused(gptq, SL_EINVAL, "a zero point other than the middle");
 	raws[1].at[0] = 0x77;
 	memcpy(raws[2].at, "\0\x7c", 2); /* infinite */
 	refused(gptq, SL_EINVAL, "a scale that is no number or too large");
@@ -373,6 +371,8 @@ static void test_shapes(void **arg)
 	memcpy(raws[2].at, "\0\x70", 2); /* 8192: fits, but not 16 times */
 	refused(GPTQ(",\"group_size\":128,\"sym\":false"), SL_EINVAL, "a scale that is no number or too large");
 	snprintf(raws[2].name, sizeof raws[2].name, "%s.scales", "model.layers.0.self_attn.k_proj");
+	refused(gptq, SL_EINVAL, "self_attn.k_proj.scales belongs to no quantized matrix");
+	snprintf(raws[2].name, sizeof raws[2].name, "model.layers.0.other");
 	refused(gptq, SL_EINVAL, "has no scales of its shape");
 	drop_raws();
 
@@ -401,39 +401,13 @@ static void test_shapes(void **arg)
 
 /* ---- a whole model ---- */
 
-enum { WIDE = 64, N_MATRICES = 7, N_TOKENS = 7 };
-static const char *const matrices[N_MATRICES] = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-						 "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
-						 "mlp.down_proj"};
-#define SHAPE                                                                                             \
-	"{\"model_type\":\"llama\",\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":2," \
-	"\"num_key_value_heads\":2,\"intermediate_size\":64,\"max_position_embeddings\":64,"              \
-	"\"rms_norm_eps\":1e-5,\"rope_theta\":20000,\"hidden_act\":\"silu\",\"vocab_size\":7,"            \
-	"\"tie_word_embeddings\":false,\"bos_token_id\":0,\"eos_token_id\":[1,2]"
-
-static void add_floats(const char *name, uint64_t rows, uint64_t width, float most)
-{
-	prefix = name;
-	float *x = add("", "F32", rows, width);
-	for (uint64_t i = 0; i < (rows > 0 ? rows : 1) * width; i++)
-		x[i] = most * (1 + (float)at_random(64) / 64) * (rows > 0 && at_random(2) ? -1.0f : 1.0f);
-}
-
-static void add_ends(void)
-{
-	random_state = 17;
-	add_floats("model.embed_tokens.weight", N_TOKENS, WIDE, 0.5f);
-	add_floats("lm_head.weight", N_TOKENS, WIDE, 0.5f);
-	add_floats("model.norm.weight", 0, WIDE, 0.5f);
-	add_floats("model.layers.0.input_layernorm.weight", 0, WIDE, 0.5f);
-	add_floats("model.layers.0.post_attention_layernorm.weight", 0, WIDE, 0.5f);
-}
+enum { WIDE = 64 };
 
 /* All of a model in groups of 32, any bits for the integers. */
 static void write_model(void)
 {
 	static char names[N_MATRICES][96];
-	add_ends();
+	add_ends(WIDE);
 	for (int i = 0; i < N_MATRICES; i++) {
 		snprintf(names[i], sizeof names[i], "model.layers.0.%s", matrices[i]);
 		prefix = names[i];
@@ -447,8 +421,7 @@ static void write_model(void)
 			s[k] = (uint16_t)(0x2400 + at_random(1024)); /* about 1/64 */
 	}
 	prefix = PREFIX;
-	md_text(dir, "config.json", SHAPE ",\"quantization_config\":" GPTQ(",\"group_size\":32") "}");
-	md_text(dir, "tokenizer.json", md_tokenizer);
+	write_config(WIDE, GPTQ(",\"group_size\":32"));
 	write_tensors();
 }
 
@@ -461,7 +434,7 @@ static void write_plain(void)
 	static const char *const ours[N_MATRICES] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
 						     "ffn_gate", "ffn_up", "ffn_down"};
 	drop_raws();
-	add_ends();
+	add_ends(WIDE);
 	for (int i = 0; i < N_MATRICES; i++) {
 		char name[64];
 		snprintf(name, sizeof name, "blk.0.%s.weight", ours[i]);
@@ -475,37 +448,9 @@ static void write_plain(void)
 	}
 	prefix = PREFIX;
 	model_file_close(f);
-	md_text(dir, "config.json", SHAPE "}");
+	write_config(WIDE, NULL);
 	write_tensors();
 	drop_raws();
-}
-
-/* Logits of the last of some tokens. */
-static void logits_of(const char *path, float *out)
-{
-	static const int32_t token[3] = {2, 5, 3}, pos[3] = {0, 1, 2}, seq[3], page[1], want = 2;
-	const struct kn_config cfg = {.n_threads = 1, .max_rows = 4, .max_width = 256};
-	struct sl_err err = {0};
-	struct kn_backend *b = NULL;
-	struct model *m = NULL;
-	struct kv_pool *pool = NULL;
-	const struct kn_ops *o = kn_select("cpu-ref", &err);
-	assert_non_null(o);
-	assert_int_equal(o->open(&cfg, &b, &err), 0);
-	if (model_load(path, o, b, 4, 0, &m, &err) != 0)
-		fail_msg("%s", err.text);
-	assert_int_equal(kv_pool_create(o, b, KN_F32, 1, 16, 1, 2, 32, &pool, &err), 0);
-	struct kn_step s = {.n_rows = 3,
-			    .row_token = token,
-			    .row_pos = pos,
-			    .row_seq = seq,
-			    .n_seqs = 1,
-			    .page_table = page,
-			    .max_pages = 1};
-	assert_int_equal(model_forward(m, &s, kv_pool_layout(pool), &want, 1, out), 0);
-	kv_pool_destroy(pool);
-	model_free(m);
-	o->close(b);
 }
 
 /* A model says with four bits what it says with the same numbers as floats; a GGUF file made of it has the very blocks.
@@ -513,15 +458,16 @@ static void logits_of(const char *path, float *out)
 static void test_model(void **arg)
 {
 	static float packed[N_TOKENS], plain[N_TOKENS];
-	const struct weight_plan plan = {KN_Q4_0, KN_Q4_0};
+	const struct quantize_how how = {.plan = {KN_Q8_0, KN_Q8_0}, .replace = true, .n_threads = 1};
 	struct sl_err err = {0};
+	struct quantize_kept kept;
 	struct model_file *g = NULL;
 	char out[256];
 	(void)arg;
 	md_path(out, dir, "out.gguf");
 	write_model();
-	logits_of(dir, packed);
-	if (quantize_model(dir, out, true, &plan, 1, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
+	logits_of(dir, WIDE, packed);
+	if (quantize_model(dir, out, &how, &kept, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
 		fail_msg("%s", err.text);
 	struct model_file *f = opened();
 	const struct model_tensor *t = model_file_find(f, "blk.0.attn_v.weight"),
@@ -529,14 +475,74 @@ static void test_model(void **arg)
 	assert_int_equal(model_file_bring(f, t, &err), 0);
 	assert_int_equal(written->bytes, t->bytes);
 	assert_memory_equal(written->data, t->data, (size_t)t->bytes);
+	assert_int_equal(kept.n, N_MATRICES);
+	assert_string_equal(kept.types, "Q4_0 ×7");
+	assert_true(kept.loss > 0 && kept.loss < 0.01); /* of Q8_0 */
 	model_file_close(f);
 	model_file_close(g);
 	write_plain();
-	logits_of(dir, plain);
+	logits_of(dir, WIDE, plain);
 	for (int i = 0; i < N_TOKENS; i++) {
 		assert_true(isfinite(plain[i]) && fabsf(plain[i]) > 0);
 		assert_true(fabsf(packed[i] - plain[i]) <= 1e-4f * (1 + fabsf(plain[i])));
 	}
+}
+
+/* Rows of q and k move, pair by pair, in GGUF files of this family (quantize_model.h). */
+static int row_in_gguf(const char *name, int row, int wide)
+{
+	int d = wide / 2;
+	bool moves = strstr(name, "attn_q") != NULL || strstr(name, "attn_k") != NULL;
+	return moves ? row / d * d + row % d % (d / 2) * 2 + row % d / (d / 2) : row;
+}
+
+static void same_weights(const struct model_file *g, struct model_file *f, const char *name, int wide)
+{
+	static float x[MOST_IN], y[MOST_IN];
+	struct sl_err err = {0};
+	const struct model_tensor *a = model_file_find(f, name), *b = model_file_find(g, name);
+	assert_int_equal(model_file_bring(f, a, &err), 0);
+	for (int r = 0; r < wide; r++) {
+		size_t n = (size_t)wide, to = (size_t)row_in_gguf(name, r, wide);
+		kn_dequantize(a->type, (const uint8_t *)a->data + (size_t)r * kn_row_bytes(a->type, n), n, x);
+		kn_dequantize(b->type, (const uint8_t *)b->data + to * kn_row_bytes(b->type, n), n, y);
+		assert_memory_equal(x, y, n * sizeof *x);
+	}
+}
+
+/* Four bits stay what they are, INT4 as Q4_0, wherever rows move; unless it is asked for. */
+static void test_kept(void **arg)
+{
+	enum { LARGE = 256 };
+	struct quantize_how how = {.plan = {KN_Q4_K, KN_Q4_K}, .replace = true, .n_threads = 2};
+	struct quantize_kept kept;
+	struct sl_err err = {0};
+	struct model_file *g = NULL;
+	char out[256];
+	(void)arg;
+	md_path(out, dir, "out.gguf");
+	as.bits = 4, as.group = 128, as.packed = as.shuffled = as.zeros = false;
+	add_model(LARGE, 0, pack_words, false);
+	write_config(LARGE, GPTQ(",\"group_size\":128"));
+	write_tensors();
+	drop_raws();
+	if (quantize_model(dir, out, &how, &kept, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_string_equal(kept.types, "Q4_0 ×7");
+	assert_true(kept.loss > 0.02 && kept.loss < 0.2);
+	struct model_file *f = opened();
+	same_weights(g, f, "blk.0.attn_q.weight", LARGE);
+	same_weights(g, f, "blk.0.attn_v.weight", LARGE);
+	same_weights(g, f, "blk.0.ffn_down.weight", LARGE);
+	assert_int_equal(model_file_find(g, "output.weight")->type, KN_Q4_K);
+	model_file_close(f);
+	model_file_close(g);
+	how.requantize = true;
+	if (quantize_model(dir, out, &how, &kept, NULL, &err) != 0 || model_file_open(out, &g, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(kept.n, 0);
+	assert_int_equal(model_file_find(g, "blk.0.attn_q.weight")->type, KN_Q4_K);
+	model_file_close(g);
 }
 
 static void test_no_memory(void **arg)
@@ -569,11 +575,14 @@ static void test_no_memory(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup_teardown(test_forms, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_configs, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_shapes, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_model, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_forms, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_orders_and_bytes, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_order_faults, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_configs, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_shapes, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_model, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_kept, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_no_memory, begin, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
