@@ -107,7 +107,7 @@ static void vectors(void **state)
 	write_folder(CONFIG("bert", "BertModel", ""), false);
 	struct model_arch a = read_arch();
 	assert_string_equal(a.family, "bert");
-	assert_true(a.encoder && a.qkv_bias && !a.gated && a.n_types == 2 && a.first_pos == 0 && a.n_ctx == 20);
+	assert_true(a.encoder && a.qkv_bias && a.ungated && a.n_types == 2 && a.first_pos == 0 && a.n_ctx == 20);
 	assert_int_equal(a.n_vocab, 12);
 	assert_int_equal(a.pooling, ARCH_POOL_MEAN); /* where no file says it */
 	struct model_file *f = opened("");
