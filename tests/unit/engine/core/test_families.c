@@ -711,7 +711,7 @@ static void every_number_counts(void **state)
 		write_model(c, &m);
 		assert_int_equal(model_file_open(path, &f, &err), 0);
 		oracle_logits(&m, f, tokens, FEWER, &last, 1, expected);
-		for (int what = 0; what < 13; what++) {
+		for (int what = 0; what < 20; what++) {
 			off = m;
 			double faster[64];
 			for (int i = 0; i < 64; i++)
@@ -730,7 +730,7 @@ static void every_number_counts(void **state)
 				off.halves = !m.halves;
 			else if (what == 6 && m.n_used < m.n_experts)
 				off.n_used = m.n_used + 1;
-			else if (what == 7 && m.n_used < m.n_experts)
+			else if (what == 7 && m.n_used < m.n_experts && m.close <= 0)
 				off.normed_weights = !m.normed_weights;
 			else if (what == 8 && m.n_ff_shared > 0)
 				off.n_ff_shared = 0;
@@ -740,8 +740,22 @@ static void every_number_counts(void **state)
 				off.half_scale = 1;
 			else if (what == 11 && m.logit_scale > 0)
 				off.logit_scale = 1;
-			else if (what == 12 && m.sigmoid)
+			else if (what == 12 && m.sigmoid && m.weight_scale != 1)
 				off.weight_scale = 1;
+			else if (what == 13 && m.grow > 0)
+				off.grow = 0;
+			else if (what == 14 && m.still_full)
+				off.still_full = false;
+			else if (what == 15 && m.mean)
+				off.mean = false;
+			else if (what == 16 && m.norm_bias)
+				off.norm_bias = false;
+			else if (what == 17 && m.head_bias)
+				off.head_bias = false;
+			else if (what == 18 && m.ff_bias)
+				off.ff_bias = false;
+			else if (what == 19 && m.close > 0)
+				off.close = 0;
 			else
 				continue;
 			oracle_logits(&off, f, tokens, FEWER, &last, 1, other);
