@@ -228,7 +228,7 @@ static int warm_up(struct eng_model *m)
 {
 	int page_tokens = m->e->cfg.page_tokens;
 	int32_t tokens[DEVICE_WARM_ROWS] = {0}, pos[DEVICE_WARM_ROWS], seq[DEVICE_WARM_ROWS] = {0};
-	int32_t pages[KV_GROUPS_MAX * DEVICE_WARM_ROWS]; /* the same for all groups */
+	int32_t pages[KV_GROUPS_MAX * DEVICE_WARM_ROWS] = {0}; /* the same for all groups */
 	int n_groups = (int)m->kv_groups.n_groups;
 	int few = 2 * page_tokens < WARM_ROWS ? 2 * page_tokens : WARM_ROWS;
 	int rows = m->ops->ahead ? DEVICE_WARM_ROWS : few;

@@ -16,8 +16,8 @@
  *  - A part serves a point if a hit there needs it. Points are where a prompt or a finished answer ends, and where
  *    texts part: there later prompts turn off.
  *  - A part that serves none goes first, before any whole node; among such parts the one that was used longest ago.
- *  - One that serves a point goes with its node, which was used as late. While that stays because something below it
- *    is used, the part goes in its turn by last use.
+ *  - One that serves a point counts as used when it came to be one, so it goes with its node. While that stays because
+ *    something below it is used, the part goes in its turn by last use.
  *
  * A starting sequence claims nodes for the pages of its prompt that it will compute. Another sequence that needs the
  * same pages waits for them (pending) instead of computing them.

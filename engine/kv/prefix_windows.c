@@ -84,6 +84,7 @@ static void serve(struct prefix_tree *t, struct prefix_node *n, bool more)
 	for (uint32_t left = prefix_reach(t, n); left > 0; left--, n = n->parent) {
 		take(t, n);
 		n->serves += more ? 1u : -1u;
+		n->window_used = more ? *t->tick : n->window_used;
 		put(t, n);
 	}
 }

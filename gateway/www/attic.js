@@ -39,11 +39,12 @@ export class Attic {
 
   async #begin() {
     let sizes;
+    const listed = this.#store.list(); // before: what comes meanwhile is in no `sizes`
     try { sizes = await this.#archive.sizes(); } catch { return false; }
     this.#store.setAttic(this);
     for (const [id, size] of sizes) await this.#settle(id, size).catch(() => {});
     this.#store.bury((id) => !sizes.has(id));
-    for (const { id, away } of this.#store.list()) if (away > 0 && !sizes.has(id)) this.#store.setAway(id, 0);
+    for (const { id, away } of listed) if (away > 0 && !sizes.has(id)) this.#store.setAway(id, 0);
     this.run();
     return true;
   }

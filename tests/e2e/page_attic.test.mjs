@@ -278,6 +278,22 @@ test('an import goes to the archive, the newest first as far as there is room, a
   assert.equal((await importInto(refusing.store, chats)).length, 250, 'localStorage takes what it can');
 });
 
+test('what is imported while another tab asks what there is stays known to be in the archive', async () => {
+  const storage = memoryStorage(), archive = new StandIn();
+  const first = await openTab(storage, archive, {});
+  const [one, two] = ['one', 'two'].map((text, i) => cleanChat(makeChat(i + 1, text)));
+  await importInto(first.store, [one]);
+  const late = new Store(storage), { sizes } = archive;
+  archive.sizes = async () => {
+    const asked = await sizes.call(archive);
+    await importInto(first.store, [two]);
+    return asked;
+  };
+  assert.ok(await new Attic(late, archive, () => {}, {}).start());
+  assert.deepEqual([late.isAway(one.id), late.isAway(two.id)], [true, true]);
+  assert.deepEqual(textsOf(await late.read(two.id)), ['two', 'to two']);
+});
+
 test('a search remembers a bounded part of the history and finds in all of it', async () => {
   const storage = memoryStorage();
   const { store, attic } = await openTab(storage, new StandIn());

@@ -89,8 +89,8 @@ async function saved(page, act) {
 /** As in a private window of some browsers. */
 const refuseArchive = () => { IDBFactory.prototype.open = () => { throw new DOMException('refused', 'SecurityError'); }; };
 
-/** A new page of a new profile. first: a script that runs in each page before its own. */
-async function newPage({ first, ...options }) {
+/** A new page of a new profile, even if none of the options needs one (alone). first: a script that runs in each page before its own. */
+async function newPage({ first, alone, ...options }) {
   const context = await contextOf(options);
   if (first) await context.addInitScript(first);
   context.on('page', (page) => {
@@ -744,7 +744,7 @@ feature('where IndexedDB is refused, localStorage keeps what it can; what is dro
 }, PLACES.filter((p) => !p.isPhone));
 
 feature('messages that IndexedDB has and does not give are missed, not lost', async () => {
-  const v = await visit();
+  const v = await visit({ alone: true });
   const text = 'water '.repeat(100);
   const chats = [{ id: 'abcd', title: 'Kept', created: 1, updated: 2, messages: [{ id: 'a1', at: 1, parent: '', role: 'user', text: 'question' }, { id: 'a2', at: 1, parent: 'a1', role: 'assistant', text, model: 'm', end: 'stop' }] }];
   await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats })) });
@@ -766,7 +766,7 @@ feature('messages that IndexedDB has and does not give are missed, not lost', as
 }, PLACES.filter((p) => !p.isPhone));
 
 feature('a chat that is still being read is not shown once another one was opened', async () => {
-  const v = await visit();
+  const v = await visit({ alone: true });
   const chats = ['Kept', 'Also kept'].map((title, i) => ({ id: `abcd${i}`, title, created: 1, updated: 2 + i, messages: [{ id: 'a1', at: 1, parent: '', role: 'user', text: title }] }));
   await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats })) });
   await v.page.locator('#notice', { hasText: 'Imported: 2.' }).waitFor();
@@ -850,6 +850,7 @@ feature('axe-core finds nothing in each state of the page', async () => {
   await v.el('snippet').waitFor();
   await look('search');
   await v.page.locator(id('chat')).first().locator('.chat-open').click();
+  await v.page.locator('.bubble').first().waitFor(); // its draft is open, too
   await v.page.setInputFiles(id('file-input'), { name: 'n.txt', mimeType: 'text/plain', buffer: Buffer.from('n') });
   await v.el('file-chip').waitFor();
   await v.el('options-open').click();

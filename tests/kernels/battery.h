@@ -346,8 +346,12 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 	static double turning[12];
 	for (int i = 0; i < 12; i++)
 		turning[i] = pow(10000, -2.0 * i / 24);
-	struct kn_rope rope = {
-	    .n_rot = 24, .halves = true, .magnitude = 1, .inv_freq = type == KN_F32 ? turning : still};
+	struct kn_rope rope = {.n_rot = 24,
+			       .halves = true,
+			       .magnitude = 1,
+			       .inv_freq = type == KN_F32 ? turning : still,
+			       .grow = 0.1f,
+			       .grow_every = 16};
 	struct world w;
 	make_world(rigs, &w, type);
 	static const int lengths[SEQS] = {18 * PAGE - 5, 40 * PAGE, 18};
@@ -559,7 +563,8 @@ static inline void run_followed(struct rig *r, const struct followed *f, const s
 {
 	static const double freq[12] = {1, 0.5, 0.3};
 	static int32_t pos[F_ROWS] = {300, 17, 700}, seq[F_ROWS] = {0, 1, 2}, table[F_ROWS * F_PAST];
-	const struct kn_rope rope = {.n_rot = 24, .magnitude = 1, .inv_freq = freq};
+	const struct kn_rope rope = {
+	    .n_rot = 24, .magnitude = 1, .inv_freq = freq, .grow = 0.2f, .grow_every = 100, .grow_from = 1};
 	const struct kn_attn how = {.scale = 1, .q_row = F_ALL};
 	const struct kn_ops *o = r->o;
 	struct kn_step s = {.n_rows = F_ROWS,

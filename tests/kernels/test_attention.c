@@ -254,7 +254,8 @@ static void test_attention(void **arg)
 		}
 }
 
-static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot, bool halves, float magnitude)
+static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot, bool halves, float magnitude,
+		      float grow)
 {
 	enum { KV_HEADS = 2, HEADS = 6 };
 	struct kn_backend *b = open_table(o, 2);
@@ -263,7 +264,13 @@ static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot,
 	double inv_freq[64];
 	for (int i = 0; i < n_rot / 2; i++)
 		inv_freq[i] = pow(10000, -2.0 * i / n_rot);
-	struct kn_rope rope = {.n_rot = n_rot, .halves = halves, .magnitude = magnitude, .inv_freq = inv_freq};
+	struct kn_rope rope = {.n_rot = n_rot,
+			       .halves = halves,
+			       .magnitude = magnitude,
+			       .inv_freq = inv_freq,
+			       .grow = grow,
+			       .grow_every = 100,
+			       .grow_from = 3};
 	size_t n = (size_t)(N(row_pos) * HEADS * head_dim), n_kv = (size_t)(N(row_pos) * KV_HEADS * head_dim);
 	float *both[] = {random_floats(o, b, n), random_floats(o, b, n_kv)}, *v = random_floats(o, b, n_kv);
 	float *was[] = {malloc(n * sizeof(float)), malloc(n_kv * sizeof(float))};
@@ -281,6 +288,9 @@ static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot,
 		int heads = which ? KV_HEADS : HEADS;
 		for (int i = 0; i < N(row_pos) * heads; i++) {
 			const float *x = was[which] + i * head_dim, *y = both[which] + i * head_dim;
+			/* Of queries alone; as a float, and once more in the product: 2U of the result. */
+			double grown =
+			    which == 0 ? 1 + (double)grow * log(floor((row_pos[i / heads] + 3) / 100.0) + 1) : 1;
 			for (int p = 0; p < n_rot / 2; p++) {
 				int d = halves ? p : 2 * p, d2 = halves ? p + n_rot / 2 : d + 1;
 				long double angle = (long double)row_pos[i / heads] * (long double)inv_freq[p];
@@ -289,12 +299,17 @@ static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot,
 				double a = (double)x[d], e = (double)x[d2];
 				/* Sine and cosine rounded, a product, a sum: 3U of the magnitudes. The angle
 				 * itself, in double, is off by some 2^-51 of it: below U/2^10 up to 2^17. */
-				expect_near("rope", o, (double)y[d], a * cs - e * sn,
-					    3.01 * U * (fabs(a * cs) + fabs(e * sn)) + U / 1024);
-				expect_near("rope", o, (double)y[d2], a * sn + e * cs,
-					    3.01 * U * (fabs(a * sn) + fabs(e * cs)) + U / 1024);
+				double bound = (grown != 1 ? 5.01 : 3.01) * U * grown;
+				expect_near("rope", o, (double)y[d], grown * (a * cs - e * sn),
+					    bound * (fabs(a * cs) + fabs(e * sn)) + U / 1024 * grown);
+				expect_near("rope", o, (double)y[d2], grown * (a * sn + e * cs),
+					    bound * (fabs(a * sn) + fabs(e * cs)) + U / 1024 * grown);
 			}
-			assert_memory_equal(y + n_rot, x + n_rot, (size_t)(head_dim - n_rot) * sizeof *x);
+			if (grown == 1)
+				assert_memory_equal(y + n_rot, x + n_rot, (size_t)(head_dim - n_rot) * sizeof *x);
+			for (int d = n_rot; d < head_dim; d++)
+				expect_near("rope", o, (double)y[d], grown * (double)x[d],
+					    2.01 * U * grown * fabs((double)x[d]));
 		}
 	}
 	/* Every row's k and v stand in their page, and nothing else was written. */
@@ -330,11 +345,13 @@ static void test_rope(void **arg)
 		for (int i = 0, type; (type = kn_kv_type_at(i)) >= 0; i++) {
 			if (!(*o)->kv_type(type))
 				continue;
-			rope_case(*o, type, 32, 32, false, 1);
-			rope_case(*o, type, 40, 24, false, 1.25f);
-			rope_case(*o, type, 42, 24, false, 1);
-			rope_case(*o, type, 128, 128, true, 1);
-			rope_case(*o, type, 64, 48, true, 0.75f);
+			rope_case(*o, type, 32, 32, false, 1, 0);
+			rope_case(*o, type, 40, 24, false, 1.25f, 0);
+			rope_case(*o, type, 42, 24, false, 1, 0);
+			rope_case(*o, type, 128, 128, true, 1, 0);
+			rope_case(*o, type, 64, 48, true, 0.75f, 0);
+			rope_case(*o, type, 40, 24, false, 1, 0.5f);
+			rope_case(*o, type, 64, 64, true, 1.25f, 0.1f);
 		}
 }
 

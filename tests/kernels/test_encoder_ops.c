@@ -44,9 +44,9 @@ static void check_norm(const struct kn_ops *o, const float *was, const float *ad
 	double relative = gamma_of(n + 4) / 2 + mean_error * mean_error / (spread * spread) + 6 * U;
 	for (int i = 0; i < n; i++) {
 		double normed = ((double)(was[i] + (add != NULL ? add[i] : 0)) - mean) / spread;
-		double want = normed * (double)gain[i] + (double)bias[i];
+		double shift = bias != NULL ? (double)bias[i] : 0, want = normed * (double)gain[i] + shift;
 		double error = (fabs(normed) * relative + (mean_error + 4 * U) / spread) * fabs((double)gain[i]) +
-			       2 * U * (fabs(want) + fabs((double)bias[i]));
+			       2 * U * (fabs(want) + fabs(shift));
 		expect_near("layernorm", o, (double)got[i], want, 1.01 * error);
 	}
 }
@@ -80,6 +80,52 @@ static void norm_case(const struct kn_ops *o, struct kn_backend *b, int n_rows, 
 	for (int i = 0; i < N(all); i++)
 		drop(o, b, all[i]);
 	free(was);
+}
+
+/* Into other rows, or over what is added, with a bias or without: the bits are those of the norm in place, and x is the
+ * sum. */
+static void norm_beside(const struct kn_ops *o, struct kn_backend *b, int width, bool with_bias, bool over)
+{
+	enum { ROWS = 5 };
+	size_t n = (size_t)(ROWS * width), bytes = n * sizeof(float);
+	float *x = random_floats(o, b, n), *add = random_floats(o, b, n), *apart = guarded(o, b, n);
+	float *here = guarded(o, b, n), *gain = random_floats(o, b, (size_t)width);
+	float *bias = random_floats(o, b, (size_t)width), *was = malloc(bytes), *more = malloc(bytes);
+	const float *shift = with_bias ? bias : NULL;
+	float *y = over ? add : apart;
+	struct kn_step s = {.n_rows = ROWS};
+	memcpy(was, x, bytes);
+	memcpy(more, add, bytes);
+	memcpy(here, x, bytes);
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->layernorm(b, here, add, gain, shift, 1e-5f, ROWS, width, here), 0);
+	assert_int_equal(o->layernorm(b, x, add, gain, shift, 1e-5f, ROWS, width, y), 0);
+	end_step(o, b, NULL);
+	for (size_t i = 0; i < n; i++)
+		assert_true(x[i] == was[i] + more[i]);
+	assert_memory_equal(y, here, bytes);
+	for (int r = 0; r < ROWS; r++)
+		check_norm(o, was + r * width, more + r * width, gain, shift, 1e-5, width, y + r * width);
+	float *all[] = {x, add, apart, here, gain, bias};
+	check_guards(x, n);
+	check_guards(y, n);
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	free(was);
+	free(more);
+}
+
+static void test_layernorm_beside(void **arg)
+{
+	(void)arg;
+	static const int widths[] = {3, 64, 1031};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		struct kn_backend *b = open_table(*o);
+		for (int i = 0; i < N(widths); i++)
+			for (int how = 0; how < 4; how++)
+				norm_beside(*o, b, widths[i], how % 2 == 0, how / 2 == 0);
+		(*o)->close(b);
+	}
 }
 
 static void test_layernorm(void **arg)
@@ -207,10 +253,8 @@ static void test_pool_rows(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_layernorm),
-	    cmocka_unit_test(test_gelu),
-	    cmocka_unit_test(test_embed_add),
-	    cmocka_unit_test(test_pool_rows),
+	    cmocka_unit_test(test_layernorm), cmocka_unit_test(test_layernorm_beside), cmocka_unit_test(test_gelu),
+	    cmocka_unit_test(test_embed_add), cmocka_unit_test(test_pool_rows),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

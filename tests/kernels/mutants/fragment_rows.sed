@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/emulation/emu.cu
 # The second register of A has columns 8 on, the third rows 8 on.
-s/a\[g + r % 2 \* 8\]\[2 \* t + r \/ 2 \* 8 + i\]/a[g + r \/ 2 * 8][2 * t + r % 2 * 8 + i]/
+s/rows\[g + r % 2 \* 8\]\[2 \* t + r \/ 2 \* 8\]/rows[g + r \/ 2 * 8][2 * t + r % 2 * 8]/

@@ -218,6 +218,7 @@ static void plan(struct planned *x, int n, const uint64_t kv_bytes, int n_ctx)
 		m->step_tokens = 128;
 		m->kv_type = KN_F16;
 		m->inspected = true;
+		m->kv_groups = kv_groups_one(16, 28);
 		m->info.file_bytes = 640 * MB;
 		m->info.arch = (struct model_arch){.n_layers = 28,
 						   .n_embd = 1024,

@@ -114,7 +114,7 @@ static void check(struct answer *expect, const struct model_arch *a)
 	(void)all_at_once(&cfg, expect, 1);
 	/* Memory for a few of them, in which window parts of the tree give way too. */
 	cfg = config();
-	cfg.kv_bytes = 60 * kv_page_bytes(KN_F16, 16, a->n_layers, a->n_kv_heads, a->head_dim);
+	cfg.kv_bytes = 26 * kv_page_bytes(KN_F16, 16, a->n_layers, a->n_kv_heads, a->head_dim);
 	assert_true(all_at_once(&cfg, expect, 1) > 0);
 }
 

@@ -556,11 +556,12 @@ static void windows_go_first(void **state)
 	while (prefix_oldest(x.t) == 0)
 		assert_true(prefix_evict(x.t));
 	assert_int_equal(would_have(&x, "the quick brown fox wakes", &miss), 20);
-	/* A leaf goes with what it serves, and the longer unused one goes first. */
-	assert_true(prefix_evict(x.t));
-	prefix_validate(x.t);
+	/* Then the text that was unused for longer. */
+	do {
+		assert_true(prefix_evict(x.t));
+		prefix_validate(x.t);
+	} while (would_have(&x, "the quick brown fox jumps over the lazy dog. And", &miss) == 44);
 	assert_int_equal(would_have(&x, "the quick brown fox sleeps well", &miss), 26);
-	assert_true(would_have(&x, "the quick brown fox jumps over the lazy dog. And", &miss) < 44);
 	while (prefix_evict(x.t))
 		prefix_validate(x.t);
 	assert_int_equal(prefix_n_pages(x.t), 0);
