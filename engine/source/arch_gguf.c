@@ -275,7 +275,7 @@ static void read_experts(struct reader *r, const struct arch_family *family, str
 	x->scale = 1;
 	if (family->sigmoid)
 		read_sigmoid(r, a);
-	int absent = family->shares_ff && r->rc == 0 ? a->n_ff / x->n_used : a->n_ff;
+	int absent = family->shares_ff && x->n_used > 0 ? a->n_ff / x->n_used : a->n_ff;
 	x->n_ff = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, absent);
 	if (family->shared_expert) {
 		x->n_ff_shared = get_int(r, "expert_shared_feed_forward_length", 1, ARCH_MAX_WIDTH, a->n_ff);
