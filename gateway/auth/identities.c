@@ -291,7 +291,8 @@ struct identities *identities_create(struct cache_client *client, const struct i
 		all->cfg = *cfg;
 	else
 		identities_config_init(&all->cfg);
-	BUG_IF(RAND_bytes((uint8_t *)&all->seed, sizeof all->seed) != 1, "auth: no random bytes");
+	all->seed = all->cfg.seed;
+	BUG_IF(all->seed == 0 && RAND_bytes((uint8_t *)&all->seed, sizeof all->seed) != 1, "auth: no random bytes");
 	for (int i = 0; i < N_LISTS; i++)
 		list_init(&all->lists[i]);
 	all->most[NEW] = all->cfg.most_asked;

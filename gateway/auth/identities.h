@@ -24,6 +24,7 @@ struct cache_client;
 struct identities;
 
 struct identities_config {
+	uint64_t seed; /* of its hashes; 0: a random one, so that nobody can choose what collides */
 	uint64_t known_ms, unknown_ms, stale_ms;
 	size_t most_known, most_unknown, most_asked; /* asked: queries in progress */
 	unsigned tries, tries_per_s;                 /* unknown keys of an address */

@@ -786,8 +786,12 @@ feature('a chat that is still being read is not shown once another one was opene
   await slow.locator(ready).waitFor();
   await side(slow);
   const click = (title) => slow.locator('.chat-open').getByText(title, { exact: true }).click();
+  await slow.bringToFront();
   await click('Kept');
-  await slow.locator('#notice', { hasText: 'Reading the chat' }).waitFor();
+  await slow.locator('#notice', { hasText: 'Reading the chat' }).waitFor().catch(async (e) => {
+    assert.fail(`${e.message}\n${JSON.stringify(await slow.evaluate(() => [typeof window.release, document.hidden,
+      document.getElementById('notice').textContent, [...document.querySelectorAll('.bubble')].map((b) => b.textContent), { ...localStorage }]))}`);
+  });
   await side(slow);
   await click('Also kept');
   await slow.evaluate(() => window.release());

@@ -588,14 +588,15 @@ struct emu_lanes kn_shuffle_xor(const struct emu_lanes &v, int mask)
 
 static void run_tree(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
 {
-	struct emu_lanes *v = &w->got[turn % 2].lanes;
+	struct emu_lanes v; /* on this thread's stack, which kernels may read */
 	for (int l = 0; l < KN_WARP; l++) {
 		const struct given *g = &lanes[l].given[turn % 2];
-		v->of[l] = g->f;
+		v.of[l] = g->f;
 		if (g->tree != lanes[0].given[turn % 2].tree)
 			lanes->block->misuse = "lanes of a warp in different trees";
 	}
-	lanes[0].given[turn % 2].tree(v);
+	lanes[0].given[turn % 2].tree(&v);
+	w->got[turn % 2].lanes = v;
 }
 
 float emu_tree(float v, void (*tree)(struct emu_lanes *))
