@@ -942,7 +942,7 @@ test('the view follows the text only while the reader is at its end', onMock, as
   let top = await topOf(), before; // the wheel may still turn
   assert.ok(await until(async () => { before = top; top = await topOf(); return top === before; }, TIMEOUT, 100));
   await sleep(300);
-  assert.equal(await topOf(), top);
+  assert.ok(await topOf() <= top, 'it follows'); // a late turn of the wheel only goes up
   await v.page.locator('#latest').click();
   const left = () => v.page.evaluate(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight; });
   assert.ok(await until(async () => await left() < 80, TIMEOUT));
