@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "base/fault.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "engine/source/model_file.h"
@@ -419,6 +420,30 @@ static inline void check_logits(const char *config, int wide, int spread, pack_f
 	for (int i = 0; i < N_TOKENS; i++)
 		if (!(fabs((double)packed[i] - (double)plain[i]) <= (4 * sqrt(7) * off + 1e-5) * sqrt(size)))
 			fail_msg("%s: logit %d is %.6g, not %.6g", config, i, (double)packed[i], (double)plain[i]);
+}
+
+/* Opens the folder and reads a matrix while each allocation in turn finds no memory: an error with its words, and
+ * nothing is left behind. */
+static inline void lack_memory(void)
+{
+	int n_failed = 0;
+	for (long nth = 1; nth < 200; nth++) {
+		struct sl_err err = {0};
+		struct model_file *f = NULL;
+		long before = fault_passes(FAULT_ALLOC);
+		fault_arm(FAULT_ALLOC, nth, 1);
+		int rc = model_file_open(dir, &f, &err);
+		if (rc == 0)
+			rc = model_file_bring(f, model_file_find(f, "blk.0.attn_q.weight"), &err);
+		bool struck = fault_passes(FAULT_ALLOC) - before >= nth;
+		fault_disarm_all();
+		model_file_close(f);
+		assert_true(rc == 0 || err.text[0] != '\0'); /* a file whose name found no memory is not there */
+		n_failed += rc != 0;
+		if (!struck)
+			break;
+	}
+	assert_true(n_failed > 10);
 }
 
 #endif

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "base/fault.h"
 #include "engine/source/quantize_model.h"
 #include "tests/unit/engine/source/packed_files.h"
 
@@ -547,28 +546,11 @@ static void test_kept(void **arg)
 
 static void test_no_memory(void **arg)
 {
-	int n_failed = 0;
 	(void)arg;
 	draw_matrix(true);
 	pack_gptq(128, 1, "F16");
 	write_folder(GPTQ(",\"group_size\":128"));
-	for (long nth = 1; nth < 200; nth++) {
-		struct sl_err err = {0};
-		struct model_file *f = NULL;
-		long before = fault_passes(FAULT_ALLOC);
-		fault_arm(FAULT_ALLOC, nth, 1);
-		int rc = model_file_open(dir, &f, &err);
-		if (rc == 0)
-			rc = model_file_bring(f, model_file_find(f, "blk.0.attn_q.weight"), &err);
-		bool struck = fault_passes(FAULT_ALLOC) - before >= nth;
-		fault_disarm_all();
-		model_file_close(f);
-		assert_true(rc == 0 || err.text[0] != '\0'); /* a file whose name found no memory is not there */
-		n_failed += rc != 0;
-		if (!struck)
-			break;
-	}
-	assert_true(n_failed > 10);
+	lack_memory();
 	drop_raws();
 }
 
