@@ -6,10 +6,12 @@ import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
-import { CALCULATOR, calculate } from '../../gateway/www/calculator.js';
-import { Run } from '../../gateway/www/run.js';
 import { user } from './client.mjs';
 import { startServer } from './harness.mjs';
+import { load } from './page_modules.mjs';
+
+const { CALCULATOR, calculate } = await load('calculator.js');
+const { Run } = await load('run.js');
 
 const WEATHER = { type: 'function', function: { name: 'get_weather', description: 'The current weather of a city',
   parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'], additionalProperties: false } } };
