@@ -90,7 +90,7 @@ EMU_FLAGS := -x c++ -std=gnu++17 -nostdinc++ '-DKN_EMULATED="tests/emulation/emu
 
 # The same sources with CUDA's own device layer on a stand-in for its runtime (tests/standin). The kernels call at each
 # access to memory; no sanitizer is linked, so this is the same in every build.
-STANDIN_SRC := $(CUDA_SRC) tests/emulation/emu.cu tests/emulation/emu_watch.cu tests/emulation/emu_count.cu $(wildcard tests/standin/*.cu)
+STANDIN_SRC := $(CUDA_SRC) tests/emulation/emu.cu tests/emulation/emu_warp.cu tests/emulation/emu_watch.cu tests/emulation/emu_count.cu $(wildcard tests/standin/*.cu)
 STANDIN_OBJ := $(patsubst %.cu,$(B)/standin/%.o,$(notdir $(STANDIN_SRC)))
 STANDIN_SO := $(B)/libsluice-cuda-standin.so
 STANDIN_LIBRARY := $(B)/standin/libcublasLt.so.13

@@ -25,6 +25,7 @@
  * Thread: one at a time runs the blocks of a device; several devices may run at once.
  */
 #include "tests/emulation/emu_blocks.h"
+#include "tests/emulation/emu_thread.h"
 #include "tests/emulation/emu_watch.h"
 
 #include <stdio.h>
@@ -40,9 +41,6 @@
 #define EMU_ASAN 1
 #endif
 #endif
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 #ifdef EMU_ASAN
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -50,62 +48,6 @@
 
 enum { MAX_THREADS = 1024, STACK_BYTES = 64 << 10, MAX_COPIES = 64 };
 enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
-
-/* What the lanes of a warp do together. */
-enum together { SHUFFLE, TREE, MMA_BF16, MMA_F16, MATRICES, MATRICES_TURNED };
-
-/* What a lane gives for it. */
-struct given {
-	float f;
-	uint32_t a[4], b[2];
-	const void *row;
-	void (*tree)(struct emu_lanes *);
-};
-
-struct emu_thread {
-	struct emu_block *block;
-	dim3 idx;
-	int n;         /* its number in the block */
-	unsigned turn; /* of what the lanes did together: two places in turn, so that one wait each is enough */
-	struct given given[2];
-	struct fibre *fibre;
-	struct copy *copies; /* [MAX_COPIES] on their way, in order */
-	int n_copies;
-	unsigned group; /* the one that is open */
-};
-
-struct copy {
-	void *to;
-	const void *from; /* NULL: zeros */
-	unsigned group;
-};
-
-/* What a warp got from what its lanes did together. */
-struct emu_warp {
-	unsigned done; /* up to which turn */
-	union {
-		float product[KN_WARP][4];
-		uint32_t pairs[KN_WARP][4];
-		struct emu_lanes lanes;
-	} got[2];
-};
-
-struct emu_block {
-	const char *kernel;
-	const struct kn_command *command;
-	dim3 grid, dim, idx;
-	void *shared;
-	size_t shared_bytes;
-	int n;
-	struct emu_thread *threads;
-	uint8_t *states;   /* [n] enum state */
-	uint8_t *together; /* [n] enum together: what each did last */
-	struct emu_warp *warps;
-	struct runner *runner;
-	const uint32_t *order; /* [n_blocks], in which they run */
-	uint32_t n_blocks;
-	const char *misuse; /* NULL, or what a device would not have done */
-};
 
 struct emu_blocks {
 	const struct kn_plugin_host *host;
@@ -119,8 +61,7 @@ struct emu_blocks {
 	uint32_t seed; /* of the next launch's order */
 };
 
-/* Read many times for each operation, and a call each time in the model that a shared object has by default. */
-static thread_local struct emu_thread *self __attribute__((tls_model("initial-exec")));
+thread_local struct emu_thread *emu_self __attribute__((tls_model("initial-exec")));
 
 static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
@@ -146,11 +87,11 @@ static void begin_block(struct emu_block *b, uint32_t i)
 	emu_watch_block(n);
 }
 
-emu_dim emu_thread_idx(void) { return self->idx; }
-emu_dim emu_block_idx(void) { return self->block->idx; }
-emu_dim emu_block_dim(void) { return self->block->dim; }
-emu_dim emu_grid_dim(void) { return self->block->grid; }
-void *kn_shared(void) { return self->block->shared; }
+emu_dim emu_thread_idx(void) { return emu_self->idx; }
+emu_dim emu_block_idx(void) { return emu_self->block->idx; }
+emu_dim emu_block_dim(void) { return emu_self->block->dim; }
+emu_dim emu_grid_dim(void) { return emu_self->block->grid; }
+void *kn_shared(void) { return emu_self->block->shared; }
 
 #ifndef KN_EMU_THREADS
 /* ---- fibres ---- */
@@ -251,18 +192,18 @@ static inline void sleep_as(struct emu_thread *t, int state)
 	t->block->states[t->n] = (uint8_t)state;
 	struct emu_thread *next = next_lane(r);
 	if (next != NULL) {
-		self = next;
+		emu_self = next;
 		switch_to(r, t->fibre, next->fibre, true);
 	} else {
 		switch_to(r, t->fibre, &r->main, false);
 	}
 }
 
-/* Never inlined: a fibre may be woken on another thread, where self is at another address. */
+/* Never inlined: a fibre may be woken on another thread, where emu_self is at another address. */
 __attribute__((noinline)) static struct emu_thread *current(void)
 {
 	__asm__ volatile("" ::: "memory");
-	return self;
+	return emu_self;
 }
 
 static void fibre_main(void)
@@ -359,7 +300,7 @@ static const char *run_warp(struct emu_block *b, int first, uint32_t *seed)
 		r->at = 0;
 		struct emu_thread *t = next_lane(r);
 		if (t != NULL) {
-			self = t;
+			emu_self = t;
 			switch_to(r, &r->main, t->fibre, true);
 		}
 		if (emu_counting)
@@ -417,7 +358,7 @@ static const char *run_block(struct emu_block *b, uint32_t *seed)
 static const char *run_grid(struct emu_block *b)
 {
 	uint32_t seed = order_seed;
-	struct emu_thread *outer = self;
+	struct emu_thread *outer = emu_self;
 	const char *stuck = NULL;
 	if (emu_counting)
 		emu_count_launch(b->kernel, (uint64_t)b->grid.x * b->grid.y * b->grid.z);
@@ -427,16 +368,16 @@ static const char *run_grid(struct emu_block *b)
 		begin_block(b, i);
 		stuck = run_block(b, &seed);
 	}
-	self = outer;
+	emu_self = outer;
 	return stuck;
 }
 
-void kn_barrier(void) { sleep_as(self, AT_BARRIER); }
+void kn_barrier(void) { sleep_as(emu_self, AT_BARRIER); }
 
 /* Returns when all lanes have called it; what they did together is then computed by the first to continue. */
-static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
+void emu_all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
-	struct emu_thread *t = self;
+	struct emu_thread *t = emu_self;
 	sleep_as(t, AT_SHUFFLE);
 	struct emu_warp *w = &t->block->warps[t->n / KN_WARP];
 	if (compute != NULL && w->done != t->turn) {
@@ -465,7 +406,7 @@ static void meet(struct runner *r, struct meeting *m, int why)
 	pthread_mutex_lock(&r->lock);
 	if (m->arrived > 0 && m->why != why) {
 		/* The other threads cannot be ended: the run is over. */
-		fprintf(stderr, "emulation: %s: a barrier that not every thread reached\n", self->block->kernel);
+		fprintf(stderr, "emulation: %s: a barrier that not every thread reached\n", emu_self->block->kernel);
 		abort();
 	}
 	m->why = why;
@@ -502,10 +443,10 @@ static int runner_need(struct emu_blocks *r, int n)
 
 static void *thread_main(void *arg)
 {
-	self = (struct emu_thread *)arg;
-	struct emu_block *b = self->block;
+	emu_self = (struct emu_thread *)arg;
+	struct emu_block *b = emu_self->block;
 	for (uint32_t i = 0; i < b->n_blocks; i++) {
-		if (self->n == 0)
+		if (emu_self->n == 0)
 			begin_block(b, i);
 		meet(b->runner, &b->runner->block, DONE);
 		b->command->thunk(b->command, NULL);
@@ -529,194 +470,22 @@ static const char *run_grid(struct emu_block *b)
 	return NULL;
 }
 
-void kn_barrier(void) { meet(self->block->runner, &self->block->runner->block, AT_BARRIER); }
+void kn_barrier(void) { meet(emu_self->block->runner, &emu_self->block->runner->block, AT_BARRIER); }
 
-static void all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
+void emu_all_lanes(void (*compute)(struct emu_thread *lanes, struct emu_warp *w, unsigned turn))
 {
-	struct runner *r = self->block->runner;
-	struct meeting *m = &r->warp[self->n / KN_WARP];
+	struct runner *r = emu_self->block->runner;
+	struct meeting *m = &r->warp[emu_self->n / KN_WARP];
 	meet(r, m, AT_SHUFFLE);
 	if (compute == NULL)
 		return;
-	if (self->n % KN_WARP == 0)
-		compute(self, &self->block->warps[self->n / KN_WARP], self->turn);
+	if (emu_self->n % KN_WARP == 0)
+		compute(emu_self, &emu_self->block->warps[emu_self->n / KN_WARP], emu_self->turn);
 	meet(r, m, AT_SHUFFLE);
 }
 #endif
 
 /* ---- what both have ---- */
-
-/* The place for what this lane gives next. */
-static struct given *next_turn(struct emu_thread *t, int together)
-{
-	t->turn++;
-	t->block->together[t->n] = (uint8_t)together;
-	return &t->given[t->turn % 2];
-}
-
-float kn_shuffle_xor(float v, int mask)
-{
-	struct emu_thread *t = self;
-	next_turn(t, SHUFFLE)->f = v;
-	all_lanes(NULL);
-	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
-}
-
-struct emu_lanes operator+(const struct emu_lanes &a, const struct emu_lanes &b)
-{
-	struct emu_lanes r;
-	for (int l = 0; l < KN_WARP; l++)
-		r.of[l] = a.of[l] + b.of[l];
-	return r;
-}
-
-struct emu_lanes fmaxf(const struct emu_lanes &a, const struct emu_lanes &b)
-{
-	struct emu_lanes r;
-	for (int l = 0; l < KN_WARP; l++)
-		r.of[l] = fmaxf(a.of[l], b.of[l]);
-	return r;
-}
-
-struct emu_lanes kn_shuffle_xor(const struct emu_lanes &v, int mask)
-{
-	struct emu_lanes r;
-	for (int l = 0; l < KN_WARP; l++)
-		r.of[l] = v.of[l ^ mask];
-	return r;
-}
-
-static void run_tree(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	struct emu_lanes v; /* on this thread's stack, which kernels may read */
-	for (int l = 0; l < KN_WARP; l++) {
-		const struct given *g = &lanes[l].given[turn % 2];
-		v.of[l] = g->f;
-		if (g->tree != lanes[0].given[turn % 2].tree)
-			lanes->block->misuse = "lanes of a warp in different trees";
-	}
-	lanes[0].given[turn % 2].tree(&v);
-	w->got[turn % 2].lanes = v;
-}
-
-float emu_tree(float v, void (*tree)(struct emu_lanes *))
-{
-	struct emu_thread *t = self;
-	struct given *g = next_turn(t, TREE);
-	g->f = v;
-	g->tree = tree;
-	all_lanes(run_tree);
-	return t->block->warps[t->n / KN_WARP].got[t->turn % 2].lanes.of[t->n % KN_WARP];
-}
-
-static void widen_bf16(const uint16_t *from, float *to, int n)
-{
-	for (int i = 0; i < n; i++)
-		to[i] = kn_bf16_float(from[i]);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx,f16c"))) static void widen_f16_f16c(const uint16_t *from, float *to, int n)
-{
-	for (int i = 0; i < n; i += 8)
-		_mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from + i))));
-}
-#endif
-
-/* n: a multiple of 8. */
-static void widen_f16(const uint16_t *from, float *to, int n)
-{
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("f16c")) {
-		widen_f16_f16c(from, to, n);
-		return;
-	}
-#endif
-	for (int i = 0; i < n; i++)
-		to[i] = kn_f16_float(from[i]);
-}
-
-/* Products in float32 (those of two 11-bit numbers are exact), added to the sum one after the other. A device
- * adds them up in an order of its own. */
-template <void (*WIDEN)(const uint16_t *from, float *to, int n)>
-static void multiply(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	uint16_t rows[16][16], columns[8][16];
-	float a[16][16], turned[8][16], b[16][8], d[16][8];
-	for (int l = 0; l < KN_WARP; l++) {
-		const struct given *v = &lanes[l].given[turn % 2];
-		int g = l / 4, t = l % 4;
-		for (int r = 0; r < 4; r++)
-			memcpy(&rows[g + r % 2 * 8][2 * t + r / 2 * 8], &v->a[r], sizeof v->a[r]);
-		for (int r = 0; r < 2; r++)
-			memcpy(&columns[g][2 * t + r * 8], &v->b[r], sizeof v->b[r]);
-	}
-	WIDEN(rows[0], a[0], 16 * 16);
-	WIDEN(columns[0], turned[0], 8 * 16);
-	for (int k = 0; k < 16; k++)
-		for (int n = 0; n < 8; n++)
-			b[k][n] = turned[n][k];
-	for (int i = 0; i < 16; i++) {
-		float sum[8] = {};
-		for (int k = 0; k < 16; k++)
-			for (int n = 0; n < 8; n++)
-				sum[n] += a[i][k] * b[k][n];
-		memcpy(d[i], sum, sizeof sum);
-	}
-	for (int l = 0; l < KN_WARP; l++)
-		for (int r = 0; r < 4; r++)
-			w->got[turn % 2].product[l][r] = d[l / 4 + r / 2 * 8][l % 4 * 2 + r % 2];
-}
-
-static void mma(int kind, float *d, const uint32_t *a, const uint32_t *b)
-{
-	struct emu_thread *t = self;
-	struct given *v = next_turn(t, kind);
-	memcpy(v->a, a, sizeof v->a);
-	memcpy(v->b, b, sizeof v->b);
-	all_lanes(kind == MMA_BF16 ? multiply<widen_bf16> : multiply<widen_f16>);
-	const float *sum = t->block->warps[t->n / KN_WARP].got[t->turn % 2].product[t->n % KN_WARP];
-	for (int i = 0; i < 4; i++)
-		d[i] += sum[i];
-}
-
-void kn_mma_bf16_16816(float *d, const uint32_t *a, const uint32_t *b) { mma(MMA_BF16, d, a, b); }
-
-void kn_mma_f16_16816(float *d, const uint32_t *a, const uint32_t *b) { mma(MMA_F16, d, a, b); }
-
-static void read_matrices(struct emu_thread *lanes, struct emu_warp *w, unsigned turn)
-{
-	uint16_t m[32][8];
-	bool turned = lanes->block->together[lanes->n] == MATRICES_TURNED;
-	const void *rows[KN_WARP];
-	for (int l = 0; l < KN_WARP; l++) {
-		rows[l] = lanes[l].given[turn % 2].row;
-		memcpy(m[l], rows[l], sizeof m[l]);
-	}
-	if (emu_counting)
-		emu_count_matrices(rows);
-	for (int l = 0; l < KN_WARP; l++)
-		for (int i = 0; i < 4; i++) {
-			int g = l / 4, k = l % 4 * 2;
-			uint16_t low = turned ? m[8 * i + k][g] : m[8 * i + g][k];
-			uint16_t high = turned ? m[8 * i + k + 1][g] : m[8 * i + g][k + 1];
-			w->got[turn % 2].pairs[l][i] = low | (uint32_t)high << 16;
-		}
-}
-
-static void matrices(int kind, uint32_t *r, const void *row)
-{
-	struct emu_thread *t = self;
-	if ((uintptr_t)row % 16 != 0)
-		t->block->misuse = "a row of a matrix that is not aligned";
-	next_turn(t, kind)->row = row;
-	all_lanes(read_matrices);
-	memcpy(r, t->block->warps[t->n / KN_WARP].got[t->turn % 2].pairs[t->n % KN_WARP], 4 * sizeof *r);
-}
-
-void kn_ldmatrix_x4(uint32_t *r, const void *row) { matrices(MATRICES, r, row); }
-
-void kn_ldmatrix_x4_trans(uint32_t *r, const void *row) { matrices(MATRICES_TURNED, r, row); }
 
 /* The oldest n of the thread's copies. */
 static void copy_now(struct emu_thread *t, int n)
@@ -737,7 +506,7 @@ static void copy_now(struct emu_thread *t, int n)
 
 static void copy_async(const void *site, void *shared, const void *global, bool there)
 {
-	struct emu_thread *t = self;
+	struct emu_thread *t = emu_self;
 	if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0)
 		t->block->misuse = "an asynchronous copy that is not aligned";
 	if (emu_counting)
@@ -760,11 +529,11 @@ void kn_cp_async16_or_zero(void *shared, const void *global, bool there)
 
 void kn_cp_async16(void *shared, const void *global) { copy_async(__builtin_return_address(0), shared, global, true); }
 
-void kn_cp_async_commit(void) { self->group++; }
+void kn_cp_async_commit(void) { emu_self->group++; }
 
 void emu_cp_async_wait(int n)
 {
-	struct emu_thread *t = self;
+	struct emu_thread *t = emu_self;
 	int ready = 0;
 	while (ready < t->n_copies && t->copies[ready].group + (unsigned)n < t->group)
 		ready++;
