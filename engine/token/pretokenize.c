@@ -91,7 +91,7 @@ static const struct pretok_kind {
 				 "") "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     },
     {
-	.names = {"gpt-4o", "llama4", "kanana2"},
+	.names = {"gpt-4o", "llama4", "kanana2", "minimax-m2"},
 	.patterns = {CASED_WORDS("[^\\r\\n\\p{L}\\p{N}]?",
 				 "(?:" CONTRACTIONS
 				 ")?") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
