@@ -180,7 +180,8 @@ static void fails_in_rehearsal(void **state)
 	assert_int_equal(r.states[0], PROTO_MODEL_READY);
 	run_stop(&r);
 	int n_there = 0;
-	for (long nth = 1; nth <= all; nth += all / 12) {
+	/* Not the very last, which measure: how many these are depends on how long they take. */
+	for (long nth = 1; nth <= all - all / 12; nth += all / 12) {
 		launches(&r, nth);
 		assert_int_equal(r.states[0], PROTO_MODEL_FAILED);
 		n_there += strstr(r.reasons[0], "the first steps failed") != NULL;
