@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A family's description from a Hugging Face config.json. Optional keys default as in that family's configuration class
- * in the transformers library. Unsupported keys that would change answers are refused by name. All Hugging Face layouts
- * rotate halves. /
+ * in the transformers library. Unsupported keys that would change answers are refused by name.
  */
 #include <math.h>
 #include <stdio.h>
@@ -39,10 +38,10 @@ static void read_act(struct conf *r, struct model_arch *a, bool gemma)
 		conf_fault(r, SL_EUNSUPPORTED, "hidden_act", "is not supported (supported: silu, gelu_pytorch_tanh)");
 }
 
-/* What config.json of a model_type has, beside what the family has: defaults from transformers' configuration classes,
- * and the names of keys that differ. */
+/* What config.json of some model_types has, beside what the family has: defaults from transformers' configuration
+ * classes, and the names of keys that differ. */
 struct kind {
-	const char *type;
+	const char *types[5];
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_ctx; /* 0: required, or derived */
 	double rope_base;                                                 /* 0: 10,000 */
 	double eps;                                                       /* 0: 1e-6 */
@@ -55,7 +54,7 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    {.type = "gemma3",
+    {.types = {"gemma3", "gemma3_text"},
      .n_layers = 26,
      .n_embd = 2304,
      .n_heads = 8,
@@ -64,39 +63,24 @@ static const struct kind kinds[] = {
      .n_ff = 9216,
      .n_ctx = 131072,
      .rope_base = 1e6},
-    {.type = "gemma3_text",
-     .n_layers = 26,
-     .n_embd = 2304,
-     .n_heads = 8,
-     .n_kv_heads = 4,
-     .head_dim = 256,
-     .n_ff = 9216,
-     .n_ctx = 131072,
-     .rope_base = 1e6},
-    {.type = "gemma2", .head_dim = 256},
-    {.type = "qwen3", .head_dim = 128},
-    {.type = "phi3", .eps = 1e-5},
-    {.type = "olmoe", .eps = 1e-5},
-    {.type = "mixtral", .eps = 1e-5},
-    {.type = "qwen2_moe", .bias_key = "qkv_bias", .bias = true},
-    {.type = "seed_oss", .bias_key = "attention_bias", .bias = true},
-    {.type = "glm4", .bias_key = "attention_bias"},
-    {.type = "glm4_moe", .bias_key = "attention_bias"},
-    {.type = "gpt_oss", .head_dim = 64, .eps = 1e-5, .rope_base = 1.5e5, .bias_key = "attention_bias", .bias = true},
-    {.type = "olmo2", .eps = 1e-5},
-    {.type = "olmo3", .eps = 1e-5},
-    {.type = "ministral3", .head_dim = 128, .eps = 1e-5, .rope_base = 1e6},
-    {.type = "minimax_m2", .head_dim = 128, .rope_base = 5e6},
-    {.type = "cohere", .eps_key = "layer_norm_eps", .eps = 1e-5},
-    {.type = "cohere2", .eps_key = "layer_norm_eps", .eps = 1e-5},
-    {.type = "phimoe", .eps = 1e-5, .rope_base = 1e6, .bias_key = "attention_bias"},
-    {.type = "gpt_neox",
+    {.types = {"gemma2"}, .head_dim = 256},
+    {.types = {"qwen3"}, .head_dim = 128},
+    {.types = {"phi3", "olmoe", "mixtral", "olmo2", "olmo3"}, .eps = 1e-5},
+    {.types = {"qwen2_moe"}, .bias_key = "qkv_bias", .bias = true},
+    {.types = {"seed_oss"}, .bias_key = "attention_bias", .bias = true},
+    {.types = {"glm4", "glm4_moe"}, .bias_key = "attention_bias"},
+    {.types = {"gpt_oss"}, .head_dim = 64, .eps = 1e-5, .rope_base = 1.5e5, .bias_key = "attention_bias", .bias = true},
+    {.types = {"ministral3"}, .head_dim = 128, .eps = 1e-5, .rope_base = 1e6},
+    {.types = {"minimax_m2"}, .head_dim = 128, .rope_base = 5e6},
+    {.types = {"cohere", "cohere2"}, .eps_key = "layer_norm_eps", .eps = 1e-5},
+    {.types = {"phimoe"}, .eps = 1e-5, .rope_base = 1e6, .bias_key = "attention_bias"},
+    {.types = {"gpt_neox"},
      .eps_key = "layer_norm_eps",
      .eps = 1e-5,
      .n_ctx = 2048,
      .bias_key = "attention_bias",
      .bias = true},
-    {.type = "falcon",
+    {.types = {"falcon"},
      .eps_key = "layer_norm_epsilon",
      .eps = 1e-5,
      .n_ctx = 2048,
@@ -104,11 +88,19 @@ static const struct kind kinds[] = {
      .n_kv_heads_key = "num_kv_heads"},
 };
 
+static bool is_of(const struct kind *k, const char *type)
+{
+	for (size_t i = 0; i < sizeof k->types / sizeof *k->types && k->types[i] != NULL; i++)
+		if (strcmp(k->types[i], type) == 0)
+			return true;
+	return false;
+}
+
 static const struct kind *kind_of(const char *type)
 {
-	static const struct kind plain = {.type = ""};
+	static const struct kind plain = {.eps = 0};
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if (strcmp(kinds[i].type, type) == 0)
+		if (is_of(&kinds[i], type))
 			return &kinds[i];
 	return &plain;
 }
