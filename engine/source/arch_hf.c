@@ -16,12 +16,11 @@
 
 static void read_act(struct conf *r, struct model_arch *a, bool gemma)
 {
-	const json_t *v = gemma                              ? conf_get(r, r->config, "hidden_activation")
-			  : strcmp(a->family, "falcon") == 0 ? conf_get(r, r->config, "activation")
+	const char *own = gemma                              ? conf_text(r, r->config, "hidden_activation")
+			  : strcmp(a->family, "falcon") == 0 ? conf_text(r, r->config, "activation")
 							     : NULL,
-		     *older = conf_get(r, r->config, "hidden_act");
-	const char *act = json_string_value(v != NULL ? v : older);
-	if (v != NULL && older != NULL && !json_equal(v, older))
+		   *older = conf_text(r, r->config, "hidden_act"), *act = own != NULL ? own : older;
+	if (own != NULL && older != NULL && strcmp(own, older) != 0)
 		conf_fault(r, SL_EUNSUPPORTED, "hidden_act", "is not what hidden_activation is");
 	if (a->ungated) {
 		if (act != NULL && strcmp(act, "gelu") != 0)
@@ -252,7 +251,7 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 	int n = mixtral ? 8 : olmoe ? 64 : qwen2 ? 60 : 128, used = mixtral ? 2 : qwen2 ? 4 : 8;
 	x->n = conf_int(r, mixtral ? "num_local_experts" : "num_experts", 1, KN_MAX_EXPERTS, n);
 	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, used <= most ? used : most);
+	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, used);
 	x->norm = mixtral || conf_bool(r, "norm_topk_prob", false);
 	x->n_ff = a->n_ff;
 	x->scale = 1;
@@ -270,8 +269,9 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 /* Requires a model that generates text, not a classifier or another architecture with the same layers. */
 static void read_kind(struct conf *r, const struct hf_folder *folder, const char *family)
 {
-	const json_t *classes = json_object_get(hf_root(folder), "architectures"),
-		     *inner = conf_get(r, r->config, "model_type");
+	const json_t *classes = json_object_get(hf_root(folder), "architectures");
+	if (classes != NULL && !json_is_null(classes) && !json_is_array(classes))
+		conf_fault(r, SL_EINVAL, "architectures", "is not a list");
 	for (size_t i = 0; i < json_array_size(classes); i++) {
 		const char *name = json_string_value(json_array_get(classes, i));
 		if (name == NULL || (!text_ends(name, "ForCausalLM") && !text_ends(name, "ForConditionalGeneration")))
@@ -279,7 +279,7 @@ static void read_kind(struct conf *r, const struct hf_folder *folder, const char
 				   "names a class that is not supported (supported: …ForCausalLM, "
 				   "…ForConditionalGeneration)");
 	}
-	const char *text = json_string_value(inner), *other = text != NULL ? hf_family(text) : family;
+	const char *text = conf_text(r, r->config, "model_type"), *other = text != NULL ? hf_family(text) : family;
 	if (other == NULL || strcmp(other, family) != 0)
 		conf_fault(r, SL_EUNSUPPORTED, "model_type", "of text_config is another family's");
 }
@@ -343,8 +343,8 @@ static int table_rows(const struct model_file *f, const char *name)
 
 static int read_encoder(struct conf *r, const struct hf_folder *folder, struct model_arch *a)
 {
-	const char *act = json_string_value(conf_get(r, r->config, "hidden_act")), *type = hf_model_type(folder),
-		   *positions = json_string_value(conf_get(r, r->config, "position_embedding_type"));
+	const char *act = conf_text(r, r->config, "hidden_act"), *type = hf_model_type(folder),
+		   *positions = conf_text(r, r->config, "position_embedding_type");
 	const struct kind d = {.n_layers = 12, .n_embd = 768, .n_heads = 12, .n_ff = 3072, .n_ctx = 512};
 	read_shape(r, a, &d);
 	a->encoder = a->qkv_bias = a->tied_embeddings = a->ungated = a->ff_biases = true;
