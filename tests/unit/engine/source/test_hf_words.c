@@ -104,14 +104,8 @@ static void check(const char *config, int group, int type)
 	struct sl_err err = {0};
 	write_folder(config);
 	struct model_file *f = opened();
-	assert_int_equal(model_file_n_tensors(f), 1);
-	const struct model_tensor *t = model_file_find(f, "blk.0.attn_q.weight");
-	assert_non_null(t);
-	if (t->type != type)
-		fail_msg("%s: %s, not %s", config, kn_type_name(t->type), kn_type_name(type));
-	assert_true(t->n_dims == 2 && t->dims[0] == IN && t->dims[1] == OUT);
+	const struct model_tensor *t = the_matrix(f, config, OUT, IN, type);
 	assert_int_equal(t->bytes, OUT * kn_row_bytes(type, IN));
-	assert_null(t->data);
 	for (int again = 0; again < 2; again++) {
 		if (model_file_bring(f, t, &err) != 0)
 			fail_msg("%s", err.text);
