@@ -8,10 +8,12 @@
 
 #include <jansson.h>
 
+#include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 
 struct conf {
 	const struct model_file *file;
+	const struct arch_family *family;
 	const json_t *config;
 	const char *path;
 	struct key_seen seen;

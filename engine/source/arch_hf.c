@@ -9,7 +9,6 @@
 
 #include "base/text.h"
 #include "engine/source/arch_conf.h"
-#include "engine/source/arch_family.h"
 #include "engine/file/hf_names.h"
 
 /* ---- the description ---- */
@@ -214,7 +213,7 @@ static void read_others(struct conf *r, const char *family, struct model_arch *a
 /* Mixtures whose experts are local_experts, each as wide as the configuration's intermediate_size. */
 static void read_local_experts(struct conf *r, struct model_arch *a)
 {
-	const struct arch_family *f = arch_family_find(a->family, strlen(a->family));
+	const struct arch_family *f = r->family;
 	struct arch_experts *x = &a->experts;
 	x->n = conf_int(r, "num_local_experts", 1, KN_MAX_EXPERTS, 0);
 	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
@@ -395,7 +394,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 			       "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
 			       "ministral3, falcon, gpt_neox, phi3, gemma2, gemma3, bert, roberta, xlm-roberta)",
 			       r.path, type);
-	const struct arch_family *known = arch_family_find(family, strlen(family));
+	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));
 	const struct kind *d = kind_of(type);
 	arch_family_begin(known, a);
 	if (known->encoder)

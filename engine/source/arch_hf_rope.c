@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/source/arch_conf.h"
-#include "engine/source/arch_family.h"
 
 /* ---- rope ---- */
 
@@ -152,10 +151,10 @@ void conf_rope(struct conf *r, struct model_arch *a, double base, double windowe
 		a->rope_windowed.base = conf_number(r, windowed, "rope_theta", 1.01, 1e12, windowed_base);
 	}
 	read_scaling(r, scaling, a, &a->rope);
-	if (arch_family_find(a->family, strlen(a->family))->grows)
+	if (r->family->grows)
 		read_growth(r, scaling, &a->rope);
 	/* Gemma 3 and OLMo 3 rotate windowed layers differently. */
-	if (windowed_base <= 0 && !arch_family_find(a->family, strlen(a->family))->windowed_plain)
+	if (windowed_base <= 0 && !r->family->windowed_plain)
 		a->rope_windowed = a->rope;
 }
 
@@ -210,8 +209,7 @@ void conf_window(struct conf *r, struct model_arch *a, const char *type)
 	}
 	check_layer_types(r, a);
 	/* A window that never fills is none, except where it decides how a layer rotates. */
-	bool decides = a->no_rope_full || strcmp(a->family, "gemma3") == 0 ||
-		       arch_family_find(a->family, strlen(a->family))->windowed_plain;
+	bool decides = a->no_rope_full || strcmp(a->family, "gemma3") == 0 || r->family->windowed_plain;
 	if (a->window >= a->n_ctx && !decides)
 		a->window = a->window_pattern = 0;
 }
