@@ -193,7 +193,7 @@ static void test_refusals(void **arg)
 /* Many groups, and a pattern whose cost is exponential. */
 static void test_bounds(void **arg)
 {
-	static char text[16384];
+	static char text[80000];
 	struct sl_err err = {0};
 	const struct hf_scheme *s = NULL;
 	(void)arg;
@@ -211,6 +211,11 @@ static void test_bounds(void **arg)
 		n += (size_t)snprintf(text + n, sizeof text - n, "%s\"re:a%d\"", i > 0 ? "," : "", i);
 	snprintf(text + n, sizeof text - n, "]}");
 	assert_null(read_text(text, SL_ELIMIT, "quantization_config.ignore: more than 64 patterns"));
+	n = (size_t)snprintf(text, sizeof text, "{\"quant_method\":\"compressed-tensors\",\"ignore\":[\"a\"");
+	for (int i = 0; i < 16384; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, ",\"a\"");
+	snprintf(text + n, sizeof text - n, "]}");
+	assert_null(read_text(text, SL_ELIMIT, "quantization_config.ignore: more than 16384 names"));
 
 	struct hf_quant *q = read_text(CT(FP8("a", "\"re:(a+)+$\""), ""), 0, "");
 	assert_int_equal(hf_quant_of(q, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", &s, &err), SL_ELIMIT);
