@@ -21,6 +21,7 @@ struct group {
 struct hf_quant {
 	json_t *config;       /* what is read; a reference */
 	const char *file;     /* until hf_quant_read returns */
+	char where[64];       /* likewise: ".config_groups.NAME" while that is read, for messages */
 	const json_t *layers; /* ModelOpt's quantized_layers; NULL: none */
 	const char *excludes; /* the key of `excluded`, for messages */
 	struct hf_targets *excluded;
@@ -34,9 +35,19 @@ struct hf_quant {
 static int unsupported(const struct hf_quant *q, const char *what, struct sl_err *err)
 {
 	return sl_errf(err, SL_EUNSUPPORTED,
-		       "%s: quantization_config: %s is not supported: take the model's F32, F16 or BF16 "
+		       "%s: quantization_config%s: %s is not supported: take the model's F32, F16 or BF16 "
 		       "folder, or a GGUF file",
-		       q->file, what);
+		       q->file, q->where, what);
+}
+
+/* Messages name that entry of an object; NULL: none. */
+static void enter(struct hf_quant *q, const char *object, const char *name)
+{
+	q->where[0] = '\0';
+	if (name == NULL)
+		return;
+	snprintf(q->where, sizeof q->where, ".%s.%.40s", object, name);
+	text_one_line(q->where, '?');
 }
 
 static const json_t *get(const json_t *j, const char *key)
@@ -89,7 +100,8 @@ static int exclude(struct hf_quant *q, const json_t *j, const char *key, struct 
 static int add_group(struct hf_quant *q, struct group **out, struct sl_err *err)
 {
 	if (q->n_groups == MOST_GROUPS)
-		return sl_errf(err, SL_ELIMIT, "%s: quantization_config: more than %d groups", q->file, MOST_GROUPS);
+		return sl_errf(err, SL_ELIMIT, "%s: quantization_config%s: more than %d groups", q->file, q->where,
+			       MOST_GROUPS);
 	*out = &q->groups[q->n_groups++];
 	return 0;
 }
@@ -101,6 +113,8 @@ static bool only_excludes(const json_t *dynamic)
 {
 	const char *key;
 	json_t *value;
+	if (dynamic != NULL && !json_is_object(dynamic))
+		return false;
 	json_object_foreach((json_t *)(uintptr_t)dynamic, key, value)
 	{
 		if (strncmp(key, "-:", 2) != 0)
@@ -115,10 +129,10 @@ static int read_gptq(struct hf_quant *q, const json_t *j, struct hf_scheme *s, s
 	s->form = HF_GPTQ;
 	if (bits != 4 && bits != 8)
 		return unsupported(q, "gptq with bits other than 4 and 8", err);
-	if (!only_excludes(json_object_get(j, "dynamic")))
+	if (!only_excludes(get(j, "dynamic")))
 		return unsupported(q, "dynamic (modules of different kinds)", err);
 	if (!is_off(j, "is_marlin_format") || is_text(j, "checkpoint_format", "marlin"))
-		return unsupported(q, "the marlin format", err);
+		return unsupported(q, "the marlin format (checkpoint_format, is_marlin_format)", err);
 	s->bits = (uint32_t)bits;
 	s->ordered = !is_off(j, "desc_act");
 	s->symmetric = !json_is_false(json_object_get(j, "sym"));
@@ -154,15 +168,19 @@ static bool read_sides(const char *text, json_int_t *rows, json_int_t *width)
 	return *at == '\0';
 }
 
-/* block_structure [rows, width], or as text. */
-static int read_block(const struct hf_quant *q, const json_t *v, struct hf_scheme *s, struct sl_err *err)
+/* [rows, width], or as text. */
+static int read_block(const struct hf_quant *q, const json_t *j, const char *key, struct hf_scheme *s,
+		      struct sl_err *err)
 {
+	char what[64];
+	const json_t *v = get(j, key);
 	json_int_t rows = json_integer_value(json_array_get(v, 0)), width = json_integer_value(json_array_get(v, 1));
 	const char *text = json_string_value(v);
 	if (text != NULL ? !read_sides(text, &rows, &width) : json_array_size(v) != 2)
 		rows = 0;
+	snprintf(what, sizeof what, "a %s that is not [rows, width]", key);
 	if (rows < 1 || width < 1 || rows > HF_MOST_SIDE || width > HF_MOST_SIDE)
-		return unsupported(q, "a block of scales that is not [rows, width]", err);
+		return unsupported(q, what, err);
 	s->block_rows = (uint32_t)rows;
 	s->block_width = (uint32_t)width;
 	s->scales = HF_PER_BLOCK;
@@ -188,7 +206,7 @@ static int read_strategy(const struct hf_quant *q, const json_t *w, struct hf_sc
 	else if (is_text(w, "strategy", "tensor") || (unsaid && group == NULL))
 		s->scales = HF_PER_TENSOR;
 	else if (is_text(w, "strategy", "block"))
-		return read_block(q, get(w, "block_structure"), s, err);
+		return read_block(q, w, "block_structure", s, err);
 	else if (is_text(w, "strategy", "group") || unsaid)
 		return read_group(q, group, s, err);
 	else
@@ -289,8 +307,10 @@ static int read_compressed(struct hf_quant *q, const json_t *j, struct sl_err *e
 		rc = unsupported(q, "sparsity_config", err);
 	json_object_foreach((json_t *)(uintptr_t)groups, name, one)
 	{
+		enter(q, "config_groups", name);
 		rc = rc != 0 ? rc : read_config_group(q, j, name, one, err);
 	}
+	enter(q, NULL, NULL);
 	return rc;
 }
 
@@ -298,14 +318,14 @@ static int read_compressed(struct hf_quant *q, const json_t *j, struct sl_err *e
 
 static int read_fp8(struct hf_quant *q, const json_t *j, struct hf_scheme *s, struct sl_err *err)
 {
-	const json_t *block = get(j, "weight_block_size"), *fmt = get(j, "fmt");
+	const json_t *fmt = get(j, "fmt");
 	*s = (struct hf_scheme){.form = HF_FP8, .scales = HF_PER_ANY, .symmetric = true};
 	if (fmt != NULL && !is_text(j, "fmt", "e4m3") && !is_text(j, "fmt", "float8_e4m3fn"))
 		return unsupported(q, "fp8 with a fmt other than e4m3", err);
 	if (is_text(j, "activation_scheme", "static"))
 		note(q,
 		     "activation_scheme is static: its scales are not used, activations keep the backend's precision");
-	int rc = block != NULL ? read_block(q, block, s, err) : 0;
+	int rc = get(j, "weight_block_size") != NULL ? read_block(q, j, "weight_block_size", s, err) : 0;
 	return rc != 0 ? rc : exclude(q, j, "modules_to_not_convert", err);
 }
 
@@ -356,12 +376,14 @@ static int read_layers(struct hf_quant *q, struct sl_err *err)
 	{
 		struct group g = {.targets = NULL}, *to = NULL;
 		bool known = false;
+		enter(q, "quantized_layers", name);
 		rc = rc != 0 ? rc : read_algo(q, layer, &g.algo, &g.scheme, err);
 		for (int i = 0; rc == 0 && i < q->n_groups; i++)
 			known = known || strcasecmp(q->groups[i].algo, g.algo) == 0;
 		if (rc == 0 && !known && (rc = add_group(q, &to, err)) == 0)
 			*to = g;
 	}
+	enter(q, NULL, NULL);
 	return rc;
 }
 

@@ -10,8 +10,9 @@
 
 #include "base/alloc.h"
 
-/* A pattern may come from anywhere: each has a bounded cost. */
-enum { MOST_PATTERNS = 64, MOST_PATTERN_BYTES = 4096, MOST_STARS = 6, MATCH_LIMIT = 100000 };
+/* A list may come from anywhere, and each module is compared with all of it: both have a bounded cost. More targets of
+ * a real module's length would not fit into a config.json. */
+enum { MOST_TARGETS = 16384, MOST_PATTERNS = 64, MOST_PATTERN_BYTES = 4096, MOST_STARS = 6, MATCH_LIMIT = 100000 };
 
 struct hf_targets {
 	const json_t *list;
@@ -72,6 +73,8 @@ int hf_targets_read(const json_t *list, const char *what, struct hf_targets **ou
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", what);
 	else if (list != NULL && !json_is_null(list) && !json_is_array(list))
 		rc = sl_errf(err, SL_EINVAL, "%s is not a list of strings", what);
+	else if (json_array_size(list) > MOST_TARGETS)
+		rc = sl_errf(err, SL_ELIMIT, "%s: more than %d names", what, MOST_TARGETS);
 	else
 		pcre2_set_match_limit(t->limits, MATCH_LIMIT);
 	for (size_t i = 0; rc == 0 && i < json_array_size(list); i++)
@@ -128,7 +131,7 @@ int hf_targets_match(const struct hf_targets *t, const char *module, enum hf_mat
 			how = fits ? HF_BY_PATTERN : HF_NO_MATCH;
 		} else if (strcmp(s, module) == 0) {
 			how = HF_BY_NAME;
-		} else if (count_stars(s) > 0 && fnmatch(s, module, 0) == 0) {
+		} else if (strpbrk(s, "*?[") != NULL && fnmatch(s, module, 0) == 0) {
 			how = HF_BY_PATTERN;
 		} else if (is_class_of(s, module)) {
 			how = HF_BY_CLASS;

@@ -16,7 +16,8 @@ struct hf_targets;
 enum hf_match { HF_NO_MATCH, HF_BY_CLASS, HF_BY_PATTERN, HF_BY_NAME };
 
 /* list: an array of strings, borrowed until hf_targets_free; NULL or null: empty. `what` names it in messages: the file
- * and the key. SL_EINVAL: another value, a malformed pattern; SL_ELIMIT: too many or too long patterns; SL_ENOMEM. */
+ * and the key. SL_EINVAL: another value, a malformed pattern; SL_ELIMIT: too many names, too many or too long patterns;
+ * SL_ENOMEM. */
 int hf_targets_read(const json_t *list, const char *what, struct hf_targets **out, struct sl_err *err);
 void hf_targets_free(struct hf_targets *t);
 

@@ -178,7 +178,7 @@ static void put_integers(const struct hf_matrix *m, uint32_t out, uint32_t k, ui
 static void nibble_row(void *ctx, uint64_t row, uint8_t *out)
 {
 	const struct hf_matrix *m = ctx;
-	uint32_t at = (uint32_t)row, block = m->type == KN_INT4 ? LARGE : SMALL;
+	uint32_t at = (uint32_t)hf_file_row(m, row), block = m->type == KN_INT4 ? LARGE : SMALL;
 	for (uint32_t k = 0; k < m->n_in; k += block) {
 		float scale = hf_scale_at(m, at, k);
 		hf_put_half(out, scale);
@@ -195,21 +195,23 @@ static void nibble_row(void *ctx, uint64_t row, uint8_t *out)
 static void byte_row(void *ctx, uint64_t row, uint8_t *out)
 {
 	const struct hf_matrix *m = ctx;
+	uint32_t at = (uint32_t)hf_file_row(m, row);
 	for (uint32_t k = 0; k < m->n_in; k += SMALL) {
-		hf_put_half(out, hf_scale_at(m, row, k));
+		hf_put_half(out, hf_scale_at(m, at, k));
 		out += 2;
 		for (uint32_t i = 0; i < SMALL; i++)
-			*out++ = (uint8_t)(integer_at(m, (uint32_t)row, k + i) - middle(m));
+			*out++ = (uint8_t)(integer_at(m, at, k + i) - middle(m));
 	}
 }
 
 static void float_row(void *ctx, uint64_t row, float *out)
 {
 	const struct hf_matrix *m = ctx;
+	uint32_t at = (uint32_t)hf_file_row(m, row);
 	for (uint32_t k = 0; k < m->n_in; k++) {
 		uint32_t group = m->g_idx != NULL ? (uint32_t)m->g_idx[k] : k / m->scale_width;
-		int zero = (int)zero_at(m, (uint32_t)row, group);
-		out[k] = (float)((int)integer_at(m, (uint32_t)row, k) - zero) * hf_scale_at(m, row, k);
+		int zero = (int)zero_at(m, at, group);
+		out[k] = (float)((int)integer_at(m, at, k) - zero) * hf_scale_at(m, at, k);
 	}
 }
 
@@ -221,7 +223,7 @@ static int check_words(const struct hf_matrix *m, const char *path, struct sl_er
 				"has a g_idx in another order, but the configuration says none (desc_act)", err);
 	for (uint32_t out = 0; m->how->symmetric && m->zeros != NULL && out < m->n_out; out++)
 		for (uint32_t g = 0; g < groups_of(m); g++)
-			if (zero_at(m, out, g) != middle(m))
+			if (zero_at(m, (uint32_t)hf_file_row(m, out), g) != middle(m))
 				return hf_wrong(path, m->name,
 						"has a zero point other than the middle, but the configuration says "
 						"symmetric",

@@ -21,8 +21,9 @@ int conf_int(struct conf *r, const char *key, int lo, int hi, int fallback)
 {
 	const json_t *v = conf_get(r, r->config, key);
 	if (v == NULL) {
-		if (fallback < lo)
-			conf_fault(r, SL_EINVAL, key, "is missing");
+		if (fallback < lo || fallback > hi)
+			conf_fault(r, SL_EINVAL, key,
+				   fallback < lo ? "is missing" : "is missing, and its usual value is too large");
 		return fallback;
 	}
 	if (!json_is_integer(v) || json_integer_value(v) < lo || json_integer_value(v) > hi) {
@@ -30,6 +31,22 @@ int conf_int(struct conf *r, const char *key, int lo, int hi, int fallback)
 		return lo;
 	}
 	return (int)json_integer_value(v);
+}
+
+const char *conf_text(struct conf *r, const json_t *object, const char *key)
+{
+	const json_t *v = conf_get(r, object, key);
+	if (v != NULL && !json_is_string(v))
+		conf_fault(r, SL_EINVAL, key, "is not a string");
+	return json_string_value(v);
+}
+
+const json_t *conf_object(struct conf *r, const json_t *object, const char *key)
+{
+	const json_t *v = conf_get(r, object, key);
+	if (v != NULL && !json_is_object(v))
+		conf_fault(r, SL_EINVAL, key, "is not an object");
+	return json_is_object(v) ? v : NULL;
 }
 
 double conf_number(struct conf *r, const json_t *object, const char *key, double lo, double hi, double fallback)

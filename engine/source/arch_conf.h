@@ -8,10 +8,12 @@
 
 #include <jansson.h>
 
+#include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 
 struct conf {
 	const struct model_file *file;
+	const struct arch_family *family;
 	const json_t *config;
 	const char *path;
 	struct key_seen seen;
@@ -24,7 +26,10 @@ void conf_fault(struct conf *r, int code, const char *key, const char *what);
 const json_t *conf_get(struct conf *r, const json_t *object, const char *key);
 /* Whether the key exists, even as null: then the class's default does not apply. */
 bool conf_has(const struct conf *r, const char *key);
-/* fallback: if the key is absent or null; fallback < lo: it is required. */
+/* Likewise; SL_EINVAL: it has another type. */
+const char *conf_text(struct conf *r, const json_t *object, const char *key);
+const json_t *conf_object(struct conf *r, const json_t *object, const char *key);
+/* fallback: if the key is absent or null; out of the range: it is required. */
 int conf_int(struct conf *r, const char *key, int lo, int hi, int fallback);
 double conf_number(struct conf *r, const json_t *object, const char *key, double lo, double hi, double fallback);
 bool conf_bool(struct conf *r, const char *key, bool fallback);

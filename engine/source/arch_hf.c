@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A family's description from a Hugging Face config.json. Optional keys default as in that family's configuration class
- * in the transformers library. Unsupported keys that would change answers are refused by name. All Hugging Face layouts
- * rotate halves. /
+ * in the transformers library. Unsupported keys that would change answers are refused by name.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,19 +9,17 @@
 
 #include "base/text.h"
 #include "engine/source/arch_conf.h"
-#include "engine/source/arch_family.h"
 #include "engine/file/hf_names.h"
 
 /* ---- the description ---- */
 
 static void read_act(struct conf *r, struct model_arch *a, bool gemma)
 {
-	const json_t *v = gemma                              ? conf_get(r, r->config, "hidden_activation")
-			  : strcmp(a->family, "falcon") == 0 ? conf_get(r, r->config, "activation")
+	const char *own = gemma                              ? conf_text(r, r->config, "hidden_activation")
+			  : strcmp(a->family, "falcon") == 0 ? conf_text(r, r->config, "activation")
 							     : NULL,
-		     *older = conf_get(r, r->config, "hidden_act");
-	const char *act = json_string_value(v != NULL ? v : older);
-	if (v != NULL && older != NULL && !json_equal(v, older))
+		   *older = conf_text(r, r->config, "hidden_act"), *act = own != NULL ? own : older;
+	if (own != NULL && older != NULL && strcmp(own, older) != 0)
 		conf_fault(r, SL_EUNSUPPORTED, "hidden_act", "is not what hidden_activation is");
 	if (a->ungated) {
 		if (act != NULL && strcmp(act, "gelu") != 0)
@@ -39,10 +36,10 @@ static void read_act(struct conf *r, struct model_arch *a, bool gemma)
 		conf_fault(r, SL_EUNSUPPORTED, "hidden_act", "is not supported (supported: silu, gelu_pytorch_tanh)");
 }
 
-/* What config.json of a model_type has, beside what the family has: defaults from transformers' configuration classes,
- * and the names of keys that differ. */
+/* What config.json of some model_types has, beside what the family has: defaults from transformers' configuration
+ * classes, and the names of keys that differ. */
 struct kind {
-	const char *type;
+	const char *types[5];
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_ctx; /* 0: required, or derived */
 	double rope_base;                                                 /* 0: 10,000 */
 	double eps;                                                       /* 0: 1e-6 */
@@ -55,7 +52,7 @@ struct kind {
 };
 
 static const struct kind kinds[] = {
-    {.type = "gemma3",
+    {.types = {"gemma3", "gemma3_text"},
      .n_layers = 26,
      .n_embd = 2304,
      .n_heads = 8,
@@ -64,39 +61,24 @@ static const struct kind kinds[] = {
      .n_ff = 9216,
      .n_ctx = 131072,
      .rope_base = 1e6},
-    {.type = "gemma3_text",
-     .n_layers = 26,
-     .n_embd = 2304,
-     .n_heads = 8,
-     .n_kv_heads = 4,
-     .head_dim = 256,
-     .n_ff = 9216,
-     .n_ctx = 131072,
-     .rope_base = 1e6},
-    {.type = "gemma2", .head_dim = 256},
-    {.type = "qwen3", .head_dim = 128},
-    {.type = "phi3", .eps = 1e-5},
-    {.type = "olmoe", .eps = 1e-5},
-    {.type = "mixtral", .eps = 1e-5},
-    {.type = "qwen2_moe", .bias_key = "qkv_bias", .bias = true},
-    {.type = "seed_oss", .bias_key = "attention_bias", .bias = true},
-    {.type = "glm4", .bias_key = "attention_bias"},
-    {.type = "glm4_moe", .bias_key = "attention_bias"},
-    {.type = "gpt_oss", .head_dim = 64, .eps = 1e-5, .rope_base = 1.5e5, .bias_key = "attention_bias", .bias = true},
-    {.type = "olmo2", .eps = 1e-5},
-    {.type = "olmo3", .eps = 1e-5},
-    {.type = "ministral3", .head_dim = 128, .eps = 1e-5, .rope_base = 1e6},
-    {.type = "minimax_m2", .head_dim = 128, .rope_base = 5e6},
-    {.type = "cohere", .eps_key = "layer_norm_eps", .eps = 1e-5},
-    {.type = "cohere2", .eps_key = "layer_norm_eps", .eps = 1e-5},
-    {.type = "phimoe", .eps = 1e-5, .rope_base = 1e6, .bias_key = "attention_bias"},
-    {.type = "gpt_neox",
+    {.types = {"gemma2"}, .head_dim = 256},
+    {.types = {"qwen3"}, .head_dim = 128},
+    {.types = {"phi3", "olmoe", "mixtral", "olmo2", "olmo3"}, .eps = 1e-5},
+    {.types = {"qwen2_moe"}, .bias_key = "qkv_bias", .bias = true},
+    {.types = {"seed_oss"}, .bias_key = "attention_bias", .bias = true},
+    {.types = {"glm4", "glm4_moe"}, .bias_key = "attention_bias"},
+    {.types = {"gpt_oss"}, .head_dim = 64, .eps = 1e-5, .rope_base = 1.5e5, .bias_key = "attention_bias", .bias = true},
+    {.types = {"ministral3"}, .head_dim = 128, .eps = 1e-5, .rope_base = 1e6},
+    {.types = {"minimax_m2"}, .head_dim = 128, .rope_base = 5e6},
+    {.types = {"cohere", "cohere2"}, .eps_key = "layer_norm_eps", .eps = 1e-5},
+    {.types = {"phimoe"}, .eps = 1e-5, .rope_base = 1e6, .bias_key = "attention_bias"},
+    {.types = {"gpt_neox"},
      .eps_key = "layer_norm_eps",
      .eps = 1e-5,
      .n_ctx = 2048,
      .bias_key = "attention_bias",
      .bias = true},
-    {.type = "falcon",
+    {.types = {"falcon"},
      .eps_key = "layer_norm_epsilon",
      .eps = 1e-5,
      .n_ctx = 2048,
@@ -104,11 +86,19 @@ static const struct kind kinds[] = {
      .n_kv_heads_key = "num_kv_heads"},
 };
 
+static bool is_of(const struct kind *k, const char *type)
+{
+	for (size_t i = 0; i < sizeof k->types / sizeof *k->types && k->types[i] != NULL; i++)
+		if (strcmp(k->types[i], type) == 0)
+			return true;
+	return false;
+}
+
 static const struct kind *kind_of(const char *type)
 {
-	static const struct kind plain = {.type = ""};
+	static const struct kind plain = {.eps = 0};
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if (strcmp(kinds[i].type, type) == 0)
+		if (is_of(&kinds[i], type))
 			return &kinds[i];
 	return &plain;
 }
@@ -223,7 +213,7 @@ static void read_others(struct conf *r, const char *family, struct model_arch *a
 /* Mixtures whose experts are local_experts, each as wide as the configuration's intermediate_size. */
 static void read_local_experts(struct conf *r, struct model_arch *a)
 {
-	const struct arch_family *f = arch_family_find(a->family, strlen(a->family));
+	const struct arch_family *f = r->family;
 	struct arch_experts *x = &a->experts;
 	x->n = conf_int(r, "num_local_experts", 1, KN_MAX_EXPERTS, 0);
 	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
@@ -260,7 +250,7 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 	int n = mixtral ? 8 : olmoe ? 64 : qwen2 ? 60 : 128, used = mixtral ? 2 : qwen2 ? 4 : 8;
 	x->n = conf_int(r, mixtral ? "num_local_experts" : "num_experts", 1, KN_MAX_EXPERTS, n);
 	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, used <= most ? used : most);
+	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, used);
 	x->norm = mixtral || conf_bool(r, "norm_topk_prob", false);
 	x->n_ff = a->n_ff;
 	x->scale = 1;
@@ -278,8 +268,9 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 /* Requires a model that generates text, not a classifier or another architecture with the same layers. */
 static void read_kind(struct conf *r, const struct hf_folder *folder, const char *family)
 {
-	const json_t *classes = json_object_get(hf_root(folder), "architectures"),
-		     *inner = conf_get(r, r->config, "model_type");
+	const json_t *classes = json_object_get(hf_root(folder), "architectures");
+	if (classes != NULL && !json_is_null(classes) && !json_is_array(classes))
+		conf_fault(r, SL_EINVAL, "architectures", "is not a list");
 	for (size_t i = 0; i < json_array_size(classes); i++) {
 		const char *name = json_string_value(json_array_get(classes, i));
 		if (name == NULL || (!text_ends(name, "ForCausalLM") && !text_ends(name, "ForConditionalGeneration")))
@@ -287,7 +278,7 @@ static void read_kind(struct conf *r, const struct hf_folder *folder, const char
 				   "names a class that is not supported (supported: …ForCausalLM, "
 				   "…ForConditionalGeneration)");
 	}
-	const char *text = json_string_value(inner), *other = text != NULL ? hf_family(text) : family;
+	const char *text = conf_text(r, r->config, "model_type"), *other = text != NULL ? hf_family(text) : family;
 	if (other == NULL || strcmp(other, family) != 0)
 		conf_fault(r, SL_EUNSUPPORTED, "model_type", "of text_config is another family's");
 }
@@ -351,8 +342,8 @@ static int table_rows(const struct model_file *f, const char *name)
 
 static int read_encoder(struct conf *r, const struct hf_folder *folder, struct model_arch *a)
 {
-	const char *act = json_string_value(conf_get(r, r->config, "hidden_act")), *type = hf_model_type(folder),
-		   *positions = json_string_value(conf_get(r, r->config, "position_embedding_type"));
+	const char *act = conf_text(r, r->config, "hidden_act"), *type = hf_model_type(folder),
+		   *positions = conf_text(r, r->config, "position_embedding_type");
 	const struct kind d = {.n_layers = 12, .n_embd = 768, .n_heads = 12, .n_ff = 3072, .n_ctx = 512};
 	read_shape(r, a, &d);
 	a->encoder = a->qkv_bias = a->tied_embeddings = a->ungated = a->ff_biases = true;
@@ -403,7 +394,7 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 			       "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
 			       "ministral3, falcon, gpt_neox, phi3, gemma2, gemma3, bert, roberta, xlm-roberta)",
 			       r.path, type);
-	const struct arch_family *known = arch_family_find(family, strlen(family));
+	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));
 	const struct kind *d = kind_of(type);
 	arch_family_begin(known, a);
 	if (known->encoder)

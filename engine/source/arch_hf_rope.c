@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/source/arch_conf.h"
-#include "engine/source/arch_family.h"
 
 /* ---- rope ---- */
 
@@ -79,10 +78,9 @@ static void read_yarn(struct conf *r, const json_t *scaling, struct arch_rope *r
 
 static void read_scaling(struct conf *r, const json_t *scaling, struct model_arch *a, struct arch_rope *rope)
 {
-	const json_t *word = conf_get(r, scaling, "rope_type");
-	const json_t *older = conf_get(r, scaling, "type");
-	const char *type = json_string_value(word != NULL ? word : older);
-	if (scaling == NULL || type == NULL || strcmp(type, "default") == 0)
+	const char *word = conf_text(r, scaling, "rope_type"), *older = conf_text(r, scaling, "type");
+	const char *type = word != NULL ? word : older;
+	if (type == NULL || strcmp(type, "default") == 0)
 		return;
 	double most = 1024, original = a->n_ctx;
 	original = conf_number(r, scaling, "original_max_position_embeddings", 1, ARCH_MAX_CTX, original);
@@ -127,10 +125,10 @@ static void read_growth(struct conf *r, const json_t *scaling, struct arch_rope 
  * an object for each kind of layer. */
 void conf_rope(struct conf *r, struct model_arch *a, double base, double windowed_base)
 {
-	const json_t *p = conf_get(r, r->config, "rope_parameters"), *windowed = conf_get(r, p, "sliding_attention");
-	if (json_is_object(conf_get(r, p, "full_attention")))
-		p = conf_get(r, p, "full_attention");
-	const json_t *scaling = p != NULL ? p : conf_get(r, r->config, "rope_scaling");
+	const json_t *p = conf_object(r, r->config, "rope_parameters"),
+		     *windowed = conf_object(r, p, "sliding_attention"), *full = conf_object(r, p, "full_attention");
+	p = full != NULL ? full : p;
+	const json_t *scaling = p != NULL ? p : conf_object(r, r->config, "rope_scaling");
 	bool glm = strncmp(a->family, "glm4", 4) == 0;
 	bool neox = strcmp(a->family, "gptneox") == 0;
 	double partial = conf_number(r, r->config, "partial_rotary_factor", 0.01, 1, glm ? 0.5 : neox ? 0.25 : 1);
@@ -153,10 +151,10 @@ void conf_rope(struct conf *r, struct model_arch *a, double base, double windowe
 		a->rope_windowed.base = conf_number(r, windowed, "rope_theta", 1.01, 1e12, windowed_base);
 	}
 	read_scaling(r, scaling, a, &a->rope);
-	if (arch_family_find(a->family, strlen(a->family))->grows)
+	if (r->family->grows)
 		read_growth(r, scaling, &a->rope);
 	/* Gemma 3 and OLMo 3 rotate windowed layers differently. */
-	if (windowed_base <= 0 && !arch_family_find(a->family, strlen(a->family))->windowed_plain)
+	if (windowed_base <= 0 && !r->family->windowed_plain)
 		a->rope_windowed = a->rope;
 }
 
@@ -211,8 +209,7 @@ void conf_window(struct conf *r, struct model_arch *a, const char *type)
 	}
 	check_layer_types(r, a);
 	/* A window that never fills is none, except where it decides how a layer rotates. */
-	bool decides = a->no_rope_full || strcmp(a->family, "gemma3") == 0 ||
-		       arch_family_find(a->family, strlen(a->family))->windowed_plain;
+	bool decides = a->no_rope_full || strcmp(a->family, "gemma3") == 0 || r->family->windowed_plain;
 	if (a->window >= a->n_ctx && !decides)
 		a->window = a->window_pattern = 0;
 }

@@ -92,11 +92,10 @@ static bool is_tied(const struct hf_folder *f)
 
 /* ---- what woven tensors depend on ---- */
 
-static uint64_t count_in(const json_t *config, const char *key, const char *older)
+/* 0: unknown. */
+static uint64_t count_in(const json_t *config, const char *key)
 {
 	const json_t *v = json_object_get(config, key);
-	if (v == NULL)
-		v = json_object_get(config, older);
 	return json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) <= ARCH_MAX_WIDTH
 		   ? (uint64_t)json_integer_value(v)
 		   : 0;
@@ -105,17 +104,17 @@ static uint64_t count_in(const json_t *config, const char *key, const char *olde
 /* How many key heads Falcon's configuration means. */
 static uint64_t falcon_kv_heads(const json_t *config, uint64_t n_heads)
 {
+	const json_t *one = json_object_get(config, "multi_query"), *n = json_object_get(config, "num_kv_heads");
 	if (json_is_true(json_object_get(config, "new_decoder_architecture")))
-		return count_in(config, "num_kv_heads", "n_head_kv");
-	const json_t *one = json_object_get(config, "multi_query");
-	return one == NULL || json_is_true(one) ? 1 : n_heads;
+		return n == NULL || json_is_null(n) ? n_heads : count_in(config, "num_kv_heads");
+	return one == NULL || json_is_null(one) || json_is_true(one) ? 1 : n_heads;
 }
 
 static struct hf_weave weave_of(const struct hf_folder *f)
 {
 	const char *family = hf_family(f->model_type);
 	struct hf_weave w = {.family = family != NULL ? family : "",
-			     .n_heads = count_in(f->config, "num_attention_heads", "n_head")};
+			     .n_heads = count_in(f->config, "num_attention_heads")};
 	w.n_kv_heads = strcmp(w.family, "falcon") == 0 ? falcon_kv_heads(f->config, w.n_heads) : w.n_heads;
 	return w;
 }

@@ -29,7 +29,8 @@ static bool has_floats(const struct st_tensor *s, int n_dims)
 /* Rows [groups][queries, k, v][head_dim] of a matrix, or of a vector with a row's width of one. */
 static int view_heads(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
 {
-	if (!has_floats(s, s->n_dims == 1 ? 1 : 2) || how->n_kv_heads == 0 || how->n_heads % how->n_kv_heads != 0)
+	if (!has_floats(s, s->n_dims == 1 ? 1 : 2) || how->n_heads == 0 || how->n_kv_heads == 0 ||
+	    how->n_heads % how->n_kv_heads != 0)
 		return -1;
 	uint64_t queries = how->n_heads / how->n_kv_heads, heads = (queries + 2) * how->n_kv_heads;
 	uint64_t head_dim = s->dims[0] / heads, width = s->n_dims == 2 ? s->dims[1] : 1;

@@ -140,7 +140,15 @@ static struct oracle qwen3(struct model_arch *a)
 	return m;
 }
 
-/* Fused matrices, a window, and longrope: 512 positions stretched to 1024, divisors 1 + i/4. */
+/* longrope: 512 positions stretched to 1024, divisors 1 + i/4. */
+static void stretch(struct oracle *m)
+{
+	for (int i = 0; i < 32; i++)
+		plain_freq[i] /= 1 + i * 0.25;
+	m->magnitude = sqrt(1 + log(1024.0 / 512) / log(512));
+}
+
+/* Fused matrices, a window, and longrope. */
 static struct oracle phi3(struct model_arch *a)
 {
 	struct oracle m = llama_like(2, 1e4, 1e-5);
@@ -149,9 +157,7 @@ static struct oracle phi3(struct model_arch *a)
 	m.window = 120;
 	m.halves = m.fused = true;
 	m.n_kv = 4;
-	for (int i = 0; i < 32; i++)
-		plain_freq[i] /= 1 + i * 0.25;
-	m.magnitude = sqrt(1 + log(1024.0 / 512) / log(512));
+	stretch(&m);
 	return m;
 }
 
@@ -429,9 +435,7 @@ static struct oracle phimoe(struct model_arch *a)
 	/* At random weights few logits are as close as the model's own 0.01. */
 	a->experts.sparse = 0.01f;
 	m.close = 0.01;
-	for (int i = 0; i < 32; i++)
-		plain_freq[i] /= 1 + i * 0.25;
-	m.magnitude = sqrt(1 + log(1024.0 / 512) / log(512));
+	stretch(&m);
 	return m;
 }
 

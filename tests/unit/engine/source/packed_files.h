@@ -280,6 +280,20 @@ static inline void check_values(const struct model_tensor *t, int n_out, int n_i
 	}
 }
 
+/* The folder's one tensor, the matrix under PREFIX: of that type and shape, and not read yet. */
+static inline const struct model_tensor *the_matrix(const struct model_file *f, const char *config, int n_out, int n_in,
+						    int type)
+{
+	assert_int_equal(model_file_n_tensors(f), 1);
+	const struct model_tensor *t = model_file_find(f, "blk.0.attn_q.weight");
+	assert_non_null(t);
+	if (t->type != type)
+		fail_msg("%s: %s, not %s", config, kn_type_name(t->type), kn_type_name(type));
+	assert_true(t->n_dims == 2 && t->dims[0] == (uint64_t)n_in && t->dims[1] == (uint64_t)n_out);
+	assert_null(t->data);
+	return t;
+}
+
 /* The matrix under PREFIX becomes that type, with these values, on every thread alike and each time. */
 static inline void check_matrix(const char *config, pack_fn *pack, int n_out, int n_in, int spread, int type)
 {
@@ -288,13 +302,7 @@ static inline void check_matrix(const char *config, pack_fn *pack, int n_out, in
 	pack(n_out, n_in);
 	write_folder(config);
 	struct model_file *f = opened();
-	assert_int_equal(model_file_n_tensors(f), 1);
-	const struct model_tensor *t = model_file_find(f, "blk.0.attn_q.weight");
-	assert_non_null(t);
-	if (t->type != type)
-		fail_msg("%s: %s, not %s", config, kn_type_name(t->type), kn_type_name(type));
-	assert_true(t->n_dims == 2 && t->dims[0] == (uint64_t)n_in && t->dims[1] == (uint64_t)n_out);
-	assert_null(t->data);
+	const struct model_tensor *t = the_matrix(f, config, n_out, n_in, type);
 	for (int again = 0; again < 2; again++) {
 		if (model_file_bring(f, t, &err) != 0)
 			fail_msg("%s", err.text);
@@ -397,8 +405,7 @@ static inline void add_model(int wide, int spread, pack_fn *pack, bool floats)
 
 /* The logits of a packed model are those of one with the same numbers as floats. `off` is the weights' error, root mean
  * square over root mean square: seven products follow one another at most, each adds it to its outputs, independently,
- * so
- * a logit is off by √7 · off of the logits' size, and the largest of seven of normal distribution by less than four times
+ * so a logit is off by √7 · off of the logits' size, and the largest of seven of normal distribution by less than four times
  * that. float32 sums come to less than 1e-5. */
 static inline void check_logits(const char *config, int wide, int spread, pack_fn *pack, double off)
 {

@@ -132,11 +132,15 @@ static void test_refusals(void **arg)
 	    {"{\"quant_method\":7}", SL_EUNSUPPORTED, "quant_method \"unknown\""},
 	    {"{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", SL_EUNSUPPORTED, "fp8 with a fmt other than e4m3"},
 	    {"{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}", SL_EUNSUPPORTED,
-	     "a block of scales that is not"},
+	     "a weight_block_size that is not [rows, width]"},
 	    {"{\"quant_method\":\"fp8\",\"weight_block_size\":[128,0]}", SL_EUNSUPPORTED,
-	     "a block of scales that is not"},
+	     "a weight_block_size that is not [rows, width]"},
 	    {"{\"quant_method\":\"fp8\",\"weight_block_size\":[99999999999,128]}", SL_EUNSUPPORTED,
-	     "a block of scales"},
+	     "a weight_block_size that is not [rows, width]"},
+	    {CT("\"a\":{\"format\":\"float-quantized\",\"weights\":{\"num_bits\":8,\"type\":\"float\",\"strategy\":"
+		"\"block\",\"block_structure\":\"128\"}}",
+		""),
+	     SL_EUNSUPPORTED, "config_groups.a: a block_structure that is not [rows, width]"},
 	    {"{\"quant_method\":\"fp8\",\"modules_to_not_convert\":\"lm_head\"}", SL_EINVAL,
 	     "quantization_config.modules_to_not_convert is not a list of strings"},
 	    {"{\"quant_method\":\"fp8\",\"modules_to_not_convert\":[\"a*b*c*d*e*f*g*h\"]}", SL_ELIMIT,
@@ -149,20 +153,22 @@ static void test_refusals(void **arg)
 	    {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"MIXED_PRECISION\"}", SL_EUNSUPPORTED,
 	     "MIXED_PRECISION without quantized_layers"},
 	    {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"a\":{}}}",
-	     SL_EUNSUPPORTED, "quant_algo \"\""},
+	     SL_EUNSUPPORTED, "quantization_config.quantized_layers.a: quant_algo \"\""},
 	    {CT("\"a\":{\"targets\":[\"Linear\"],\"weights\":{}}", ""), SL_EUNSUPPORTED,
 	     "the format \"mixed-precision\""},
 	    {CT("\"a\":{\"format\":\"marlin-24\",\"weights\":{}}", ""), SL_EUNSUPPORTED, "the format \"marlin-24\""},
 	    {CT("\"a\":{\"format\":\"nvfp4-pack-quantized\",\"weights\":{\"num_bits\":4,\"type\":\"float\",\"group_"
 		"size\":32}}",
 		""),
-	     SL_EUNSUPPORTED, "in groups of 16 (nvfp4) or 32 (mxfp4)"},
+	     SL_EUNSUPPORTED,
+	     "config_groups.a: compressed-tensors of that format with weights other than float of 4 bits, in groups of "
+	     "16 (nvfp4) or 32 (mxfp4)"},
 	    {CT("\"a\":{\"format\":\"int-quantized\",\"weights\":{\"num_bits\":8,\"type\":\"float\"}}", ""),
 	     SL_EUNSUPPORTED, "of another type than its format's"},
 	    {CT("\"a\":{\"format\":\"float-quantized\",\"weights\":{\"num_bits\":4,\"type\":\"float\"}}", ""),
 	     SL_EUNSUPPORTED, "weights of other bits"},
 	    {CT("\"a\":{\"format\":\"pack-quantized\",\"weights\":{\"num_bits\":2,\"type\":\"int\"}}", ""),
-	     SL_EUNSUPPORTED, "weights other than int of 4 or 8 bits"},
+	     SL_EUNSUPPORTED, "config_groups.a: pack-quantized with weights other than int of 4 or 8 bits"},
 	    {CT("\"a\":{\"format\":\"pack-quantized\",\"weights\":{\"num_bits\":4,\"type\":\"int\",\"strategy\":"
 		"\"block\","
 		"\"block_structure\":[8,8]}}",
@@ -187,7 +193,7 @@ static void test_refusals(void **arg)
 /* Many groups, and a pattern whose cost is exponential. */
 static void test_bounds(void **arg)
 {
-	static char text[16384];
+	static char text[80000];
 	struct sl_err err = {0};
 	const struct hf_scheme *s = NULL;
 	(void)arg;
@@ -205,6 +211,11 @@ static void test_bounds(void **arg)
 		n += (size_t)snprintf(text + n, sizeof text - n, "%s\"re:a%d\"", i > 0 ? "," : "", i);
 	snprintf(text + n, sizeof text - n, "]}");
 	assert_null(read_text(text, SL_ELIMIT, "quantization_config.ignore: more than 64 patterns"));
+	n = (size_t)snprintf(text, sizeof text, "{\"quant_method\":\"compressed-tensors\",\"ignore\":[\"a\"");
+	for (int i = 0; i < 16384; i++)
+		n += (size_t)snprintf(text + n, sizeof text - n, ",\"a\"");
+	snprintf(text + n, sizeof text - n, "]}");
+	assert_null(read_text(text, SL_ELIMIT, "quantization_config.ignore: more than 16384 names"));
 
 	struct hf_quant *q = read_text(CT(FP8("a", "\"re:(a+)+$\""), ""), 0, "");
 	assert_int_equal(hf_quant_of(q, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", &s, &err), SL_ELIMIT);

@@ -104,14 +104,8 @@ static void check(const char *config, int group, int type)
 	struct sl_err err = {0};
 	write_folder(config);
 	struct model_file *f = opened();
-	assert_int_equal(model_file_n_tensors(f), 1);
-	const struct model_tensor *t = model_file_find(f, "blk.0.attn_q.weight");
-	assert_non_null(t);
-	if (t->type != type)
-		fail_msg("%s: %s, not %s", config, kn_type_name(t->type), kn_type_name(type));
-	assert_true(t->n_dims == 2 && t->dims[0] == IN && t->dims[1] == OUT);
+	const struct model_tensor *t = the_matrix(f, config, OUT, IN, type);
 	assert_int_equal(t->bytes, OUT * kn_row_bytes(type, IN));
-	assert_null(t->data);
 	for (int again = 0; again < 2; again++) {
 		if (model_file_bring(f, t, &err) != 0)
 			fail_msg("%s", err.text);
@@ -264,6 +258,46 @@ static void test_orders_and_bytes(void **arg)
 	check_logits(PACKED8(GROUP64), 64, 0, pack_words, 0x1p-11);
 }
 
+/* Gate and up, row by row: each has every second row. */
+static void check_turns(const char *config, int bits, bool packed, bool shuffled)
+{
+	static const char *const halves[] = {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight"};
+	static float row[IN];
+	struct sl_err err = {0};
+	as.bits = bits, as.group = 64, as.packed = packed, as.shuffled = shuffled, as.zeros = false;
+	prefix = "model.layers.0.mlp.experts.gate_up_proj";
+	draw_floats(OUT, IN, 2);
+	pack_words(OUT, IN);
+	write_folder(config);
+	struct model_file *f = opened();
+	for (int half = 0; half < 2; half++) {
+		const struct model_tensor *t = model_file_find(f, halves[half]);
+		assert_true(t != NULL && t->dims[0] == IN && t->dims[1] == OUT / 2);
+		if (model_file_bring(f, t, &err) != 0)
+			fail_msg("%s", err.text);
+		for (int o = 0; o < OUT / 2; o++) {
+			const uint8_t *at = (const uint8_t *)t->data + (size_t)o * kn_row_bytes(t->type, IN);
+			int theirs = 2 * o + half;
+			kn_dequantize(t->type, at, IN, row);
+			for (int k = 0; k < IN; k++)
+				if (!(fabs((double)row[k] - wanted[theirs][k]) <= slack[theirs][k]))
+					fail_msg("%s: weight %d of %d is %.9g, not %.9g", config, k, theirs,
+						 (double)row[k], wanted[theirs][k]);
+		}
+	}
+	model_file_close(f);
+	drop_raws();
+}
+
+static void test_turns(void **arg)
+{
+	(void)arg;
+	check_turns(GPTQ(",\"group_size\":64"), 4, false, false);
+	check_turns(PACKED(GROUP64, ""), 4, true, false);
+	check_turns(GPTQ8(",\"group_size\":64"), 8, false, false);
+	check_turns(PACKED(GROUP64 ",\"actorder\":\"group\"", ""), 4, true, true);
+}
+
 static void test_order_faults(void **arg)
 {
 	static const char act[] = GPTQ(",\"group_size\":64,\"desc_act\":true");
@@ -303,7 +337,8 @@ static void test_configs(void **arg)
 	    {"{\"quant_method\":\"gptq\"}", "gptq with bits other than 4 and 8"},
 	    {"{\"quant_method\":\"gptq\",\"bits\":3,\"group_size\":128}", "gptq with bits other than 4 and 8"},
 	    {GPTQ(",\"group_size\":128,\"dynamic\":{\"-:lm\":{},\"+:down\":{\"bits\":8}}"), "dynamic"},
-	    {GPTQ(",\"group_size\":128,\"checkpoint_format\":\"marlin\""), "the marlin format"},
+	    {GPTQ(",\"group_size\":128,\"dynamic\":[\"+:down\"]"), "dynamic"},
+	    {GPTQ(",\"group_size\":128,\"checkpoint_format\":\"marlin\""), "(checkpoint_format, is_marlin_format)"},
 	    {GPTQ(",\"group_size\":128,\"is_marlin_format\":true"), "the marlin format"},
 	    {GPTQ(""), "a group_size"},
 	    {GPTQ(",\"group_size\":0"), "a group_size"},
@@ -559,6 +594,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_forms, begin, teardown),
 	    cmocka_unit_test_setup_teardown(test_orders_and_bytes, begin, teardown),
+	    cmocka_unit_test_setup_teardown(test_turns, begin, teardown),
 	    cmocka_unit_test_setup_teardown(test_order_faults, begin, teardown),
 	    cmocka_unit_test_setup_teardown(test_configs, begin, teardown),
 	    cmocka_unit_test_setup_teardown(test_shapes, begin, teardown),

@@ -139,6 +139,8 @@ static void test_heads(void **arg)
 	(void)arg;
 	static const char falcon[] = "{\"model_type\":\"falcon\",\"num_attention_heads\":4,\"num_kv_heads\":2,"
 				     "\"new_decoder_architecture\":true}",
+			  unsaid[] = "{\"model_type\":\"falcon\",\"num_attention_heads\":4,"
+				     "\"new_decoder_architecture\":true}",
 			  neox[] = "{\"model_type\":\"gpt_neox\",\"num_attention_heads\":2}";
 	enum { IN = 3, ROWS = 16 };
 	float *x = counted(ROWS * IN);
@@ -158,6 +160,17 @@ static void test_heads(void **arg)
 	free(q);
 	free(k);
 	free(v);
+	model_file_close(f);
+	/* Each query has its own key. */
+	write_tensors(unsaid,
+		      "\"transformer.h.1.self_attention.query_key_value.weight\":{\"dtype\":\"F32\",\"shape\":[12,3],"
+		      "\"data_offsets\":[0,144]}",
+		      x, 144);
+	f = opened("");
+	k = numbers(f, "blk.1.attn_k.weight", KN_F32, IN, 4, 1);
+	for (int r = 0; r < 4; r++)
+		assert_true(k[r * IN] == (float)((3 * r + 1) * IN));
+	free(k);
 	model_file_close(f);
 	write_tensors(neox,
 		      "\"gpt_neox.layers.0.attention.query_key_value.bias\":{\"dtype\":\"F32\",\"shape\":[12],"
@@ -187,6 +200,10 @@ static void test_refused(void **arg)
 	     "\"model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[1,3,3],\"data_offsets\":[0,36]"
 	     "}",
 	     "gate_up_proj has a shape or dtype that does not fit", 36},
+	    {"{\"model_type\":\"falcon\"}",
+	     "\"transformer.h.0.self_attention.query_key_value.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],"
+	     "\"data_offsets\":[0,48]}",
+	     "query_key_value.weight has a shape or dtype that does not fit", 48},
 	    {"{\"model_type\":\"gpt_neox\"}",
 	     "\"gpt_neox.layers.0.attention.query_key_value.bias\":{\"dtype\":\"F32\",\"shape\":[12],"
 	     "\"data_offsets\":[0,48]}",

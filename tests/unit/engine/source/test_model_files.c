@@ -131,6 +131,12 @@ static void test_config(void **arg)
 	    {",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2}}", SL_EUNSUPPORTED, "rope_scaling has a type"},
 	    {",\"rope_scaling\":{\"rope_type\":\"linear\"}}", SL_EINVAL, "factor of the rope scaling is missing"},
 	    {",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}", SL_EINVAL, "short_factor is not a list"},
+	    {",\"rope_scaling\":\"yarn\"}", SL_EINVAL, "rope_scaling is not an object"},
+	    {",\"rope_scaling\":{\"rope_type\":5,\"factor\":2}}", SL_EINVAL, "rope_type is not a string"},
+	    {",\"rope_scaling\":{\"type\":[],\"factor\":2}}", SL_EINVAL, "type is not a string"},
+	    {",\"rope_parameters\":7}", SL_EINVAL, "rope_parameters is not an object"},
+	    {",\"rope_parameters\":{\"full_attention\":1}}", SL_EINVAL, "full_attention is not an object"},
+	    {",\"architectures\":\"LlamaForSequenceClassification\"}", SL_EINVAL, "architectures is not a list"},
 	    {",\"partial_rotary_factor\":0.3}", SL_EINVAL, "no whole number of pairs"},
 	    {",\"model_type\":\"llama\"}", SL_EINVAL, "duplicate object key"},
 	    {"", SL_EINVAL, "config.json: line 1"},
@@ -279,6 +285,10 @@ static void test_newer(void **arg)
 	refused("", SL_EUNSUPPORTED, "no_rope_layers");
 	md_text(dir, "config.json", "{\"model_type\":\"glm4_moe\"," SHAPE ",\"n_group\":8}");
 	refused("", SL_EUNSUPPORTED, "n_group");
+	md_text(dir, "config.json", "{\"model_type\":\"smollm3\"," SHAPE ",\"hidden_act\":5}");
+	refused("", SL_EINVAL, "hidden_act is not a string");
+	md_text(dir, "config.json", "{\"model_type\":\"glm4_moe\"," SHAPE ",\"n_routed_experts\":4}");
+	refused("", SL_EINVAL, "num_experts_per_tok is missing, and its usual value is too large");
 	md_text(dir, "config.json", "{\"model_type\":\"granite\"," SHAPE ",\"logits_scaling\":0}");
 	refused("", SL_EINVAL, "logits_scaling");
 }
