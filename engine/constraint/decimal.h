@@ -4,7 +4,7 @@
  *
  * "At least 5", over every spelling of a number, is not a regular language, because exponents are unbounded. So these
  * languages are exact for plain numbers (without exponent) and contain no others. Bounds at zero are exact for all
- * numbers. /
+ * numbers.
  */
 #ifndef ENGINE_CONSTRAINT_DECIMAL_H
 #define ENGINE_CONSTRAINT_DECIMAL_H

@@ -7,7 +7,7 @@
  * Assertions (^ $ \b \B and lookaheads) are compiled from right to left against the language of what follows, once for
  * each kind of preceding character: none, a word character, another. Lazy quantifiers equal greedy ones.
  * Backreferences, lookbehinds of more than one character and assertions inside an unbounded repetition are refused with
- * a message. /
+ * a message.
  */
 #ifndef ENGINE_CONSTRAINT_REGEX_H
 #define ENGINE_CONSTRAINT_REGEX_H

@@ -7,7 +7,7 @@
  * The piece around the state's position begins at the last seam of the text so far, of which the state keeps the last
  * bytes, and ends at the last seam of the forced text. Without such a piece, or if the text so far is not tokenized
  * canonically, nothing is forced. Text ends at a control token: there is a seam before it, and the text after it is
- * tokenized separately. /
+ * tokenized separately.
  */
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * same tokens as {min(l,n),}. States that differ only in such counters share their masks.
  *
  * This requires that every operand is certain to have strings (RX_SURE). Otherwise the rest of an intersection may
- * depend on the bound. /
+ * depend on the bound.
  */
 #include "engine/grammar/rx_priv.h"
 

@@ -22,7 +22,7 @@
  * A starting sequence claims nodes for the pages of its prompt that it will compute. Another sequence that needs the
  * same pages waits for them (pending) instead of computing them.
  *
- * One thread (the step thread). Pages are only copied here, never read or written otherwise. /
+ * One thread (the step thread). Pages are only copied here, never read or written otherwise.
  */
 #ifndef ENGINE_PREFIX_H
 #define ENGINE_PREFIX_H

@@ -2,7 +2,7 @@
  *
  * A family's description from the keys of a GGUF head ("llama.block_count" and its like). Every number is range-checked
  * before it is used in a product. Unsupported keys that would change answers are refused by name. Source: the GGUF
- * specification in the ggml repository. /
+ * specification in the ggml repository.
  */
 #include <math.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  *
  * A family's description from a Hugging Face config.json. Optional keys default as in that family's configuration class
  * in the transformers library. Unsupported keys that would change answers are refused by name. All Hugging Face layouts
- * rotate halves. /
+ * rotate halves.
  */
 #include <math.h>
 #include <stdio.h>

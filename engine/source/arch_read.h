@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Readers of struct model_arch: one for each format of a model on disk. Called by model_file_arch only. /
+ * Readers of struct model_arch: one for each format of a model on disk. Called by model_file_arch only.
  */
 #ifndef ENGINE_ARCH_READ_H
 #define ENGINE_ARCH_READ_H

@@ -2,7 +2,7 @@
  *
  * Small files of any structure (config.json, generation_config.json) are bounded in bytes and depth, then parsed into a
  * tree. Files that may be large are scanned in their mapping: the index of parts, and tokenizer_config.json, of which
- * only the chat template is read. /
+ * only the chat template is read.
  */
 #include "engine/source/hf_folder_priv.h"
 

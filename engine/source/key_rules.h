@@ -8,7 +8,7 @@
  *   unknown    the model loads; the log and `sluice model inspect` name the key
  *
  * Keys that a reader has read are not checked. So a key of one family is refused in other families' files, and no list
- * of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c. /
+ * of supported keys is needed. The rules: arch_keys_hf.c, arch_keys_gguf.c.
  */
 #ifndef ENGINE_KEY_RULES_H
 #define ENGINE_KEY_RULES_H

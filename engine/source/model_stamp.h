@@ -5,7 +5,7 @@
  * For every file it covers the length, mtime and ctime (only the kernel sets the latter, so a modified file differs
  * even if its mtime was reset), and a digest of its whole head (keys, names, types, shapes, offsets) and of some bytes
  * of every tensor. It does not cover path and inode, so a file may be opened by any name. Moving or copying a file
- * changes the stamp; then the data are derived again. /
+ * changes the stamp; then the data are derived again.
  */
 #ifndef ENGINE_MODEL_STAMP_H
 #define ENGINE_MODEL_STAMP_H

@@ -4,7 +4,7 @@
  * that `sluice model random` would write, but the backend makes its matrices in its own memory (kn_ops.weight_random):
  * eight billion weights take a second. TYPE is one of that command's, or int4: then layers' matrices are int4,
  * embeddings and output BF16, as in int4 checkpoints. The rest (vectors, vocabulary, description) is a GGUF file in
- * memory. /
+ * memory.
  */
 #ifndef ENGINE_RANDOM_SOURCE_H
 #define ENGINE_RANDOM_SOURCE_H

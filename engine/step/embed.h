@@ -6,7 +6,7 @@
  *
  * A vector is the same bit for bit alone, in any batch and for any cut into chunks: a row depends on its own text only,
  * and the mean's sum takes one row after the other. A pre-empted sequence begins its sum again. The prefix tree is not
- * used for means, whose sum would lack the reused rows, nor where rows see later positions. /
+ * used for means, whose sum would lack the reused rows, nor where rows see later positions.
  */
 #ifndef ENGINE_EMBED_H
 #define ENGINE_EMBED_H

@@ -3,7 +3,7 @@
  * Log probabilities of a prompt's own tokens. The row of token p predicts token p + 1, so all rows of the prompt but
  * the last need logits, which a plain prefill does not compute. Hence a step has at most STEP_EXTRA_ROWS such rows (the
  * room for logits besides those of draws). Such a sequence reuses nothing from the prefix tree, whose pages have no
- * logits. It counts what was reported, so recomputation after a pre-emption reports nothing twice. /
+ * logits. It counts what was reported, so recomputation after a pre-emption reports nothing twice.
  */
 #include <math.h>
 

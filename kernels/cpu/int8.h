@@ -11,7 +11,7 @@
  *
  * Activations become, for each 32 of a row, integers q of eight bits and a scale d = max |x| / 127 (struct int8_block).
  * The error of a product is at most half a step d for each activation, Σ_k |w_k| d_k / 2, plus float32 rounding: sums
- * within 32 are exact. /
+ * within 32 are exact.
  */
 #ifndef KERNELS_CPU_INT8_H
 #define KERNELS_CPU_INT8_H

@@ -2,7 +2,7 @@
  *
  * A fork-join pool: the caller and n - 1 workers take parts of one job. Inside a step, workers spin for the next job,
  * because waking a sleeping thread costs more than most jobs. Between steps, a worker sleeps after about ten
- * microseconds without a job, so an idle machine stays idle. /
+ * microseconds without a job, so an idle machine stays idle.
  */
 #ifndef KERNELS_CPU_POOL_H
 #define KERNELS_CPU_POOL_H

@@ -9,7 +9,7 @@
  * the value up in a vector of the sixteen possible ones instead (struct map).
  *
  * A decoder takes n weights and puts vector number v of them at out + v·STEP. Only for types without blocks may n not
- * be a multiple of LANES; the rest is then padded with zeros to a vector. /
+ * be a multiple of LANES; the rest is then padded with zeros to a vector.
  */
 
 #define NOT_INLINED __attribute__((noinline))

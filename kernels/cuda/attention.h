@@ -13,7 +13,7 @@
  * merges in the same order with the same function. The bits are equal either way, so the choice may depend on the step.
  * Few parts of single rows are merged by the block that writes the last one (attention_merge.h).
  * A grid with parts is as wide as the power of two that holds the longest sequence's blocks, and the device looks up
- * which of them a row has. So steps with other positions have the same launch. /
+ * which of them a row has. So steps with other positions have the same launch.
  */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
