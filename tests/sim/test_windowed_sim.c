@@ -163,6 +163,73 @@ static void choices_and_beams(void **state)
 	one_group = false;
 }
 
+/* A search that needs more pages than there are ends with an error that names the field, and what it held serves
+ * others: it does not wait for ever. */
+static void a_search_too_large_ends(void **state)
+{
+	(void)state;
+	for (int how = 0; how < 4; how++) {
+		struct run r;
+		one_model[0].path = how % 2 == 0 ? "fake.gguf" : "windowed.gguf";
+		struct eng_config cfg = config();
+		cfg.kv_bytes = pages(how % 2 == 0 ? 30 : 60);
+		run_start(&r, &cfg);
+		struct proto_submit req = fan(2), other = nth_request(2);
+		req.max_tokens = 60;
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+		run_submit(&r, 1, &req);
+		run_credit(&r, 1, 1000);
+		run_submit(&r, 2, &other);
+		run_credit(&r, 2, how < 2 ? 1000 : 1); /* or its client stops reading */
+		const struct answer *a = run_until_done(&r, 1);
+		assert_int_equal(a->end.finish, PROTO_FINISH_ERROR);
+		assert_int_equal(a->end.error, PROTO_ERR_BAD_REQUEST);
+		assert_non_null(strstr(a->message, "beam_width"));
+		run_credit(&r, 2, 1000);
+		assert_int_not_equal(run_until_done(&r, 2)->end.finish, PROTO_FINISH_ERROR);
+		run_until_idle(&r);
+		run_stop(&r);
+	}
+	one_model[0].path = "windowed.gguf";
+}
+
+/* Searches far beyond the window are cancelled, or the device fails, or the engine stops: every page is back. */
+static void searches_end_early(void **state)
+{
+	(void)state;
+	for (int how = 0; how < 3; how++) {
+		struct run r;
+		struct eng_config cfg = config();
+		struct proto_stats s;
+		atomic_int faults = 0;
+		cfg.on_fault = count_fault;
+		cfg.on_fault_ctx = &faults;
+		cfg.max_sequences = 12;
+		run_start(&r, &cfg);
+		for (uint64_t i = 1; i <= 2; i++) {
+			struct proto_submit req = fan(2);
+			req.max_tokens = 400;
+			req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+			run_submit(&r, i, &req);
+			run_credit(&r, i, 1000);
+		}
+		RUN_UNTIL(&r, (engine_stats(r.e, &s), s.steps > 3 * FAKE_WINDOW));
+		if (how == 1)
+			atomic_store(&fake.fail_next, 2);
+		for (uint64_t i = 1; i <= 2 && how < 2; i++) {
+			if (how == 0)
+				engine_cancel(r.e, i);
+			assert_int_equal(run_until_done(&r, i)->end.finish,
+					 how == 0 ? PROTO_FINISH_CANCELLED : PROTO_FINISH_ERROR);
+		}
+		if (how == 0)
+			run_until_idle(&r);
+		atomic_store(&fake.fail_next, -1);
+		run_stop(&r); /* sees that every page is back */
+		assert_int_equal(atomic_load(&faults), how == 1);
+	}
+}
+
 /* Drafts of a small model, also windowed: rejected ones need no page that was given back. */
 static void drafts_of_a_pair(void **state)
 {
@@ -342,6 +409,8 @@ int main(void)
 	    cmocka_unit_test(same_when_swapped),
 	    cmocka_unit_test(turmoil_in_groups),
 	    cmocka_unit_test(choices_and_beams),
+	    cmocka_unit_test(a_search_too_large_ends),
+	    cmocka_unit_test(searches_end_early),
 	    cmocka_unit_test(drafts_of_a_pair),
 	    cmocka_unit_test(conversations_are_found),
 	    cmocka_unit_test(pages_come_back),
@@ -355,10 +424,9 @@ int main(void)
 	    cmocka_unit_test(choices_and_beams),
 	};
 	const struct CMUnitTest ahead[] = {
-	    cmocka_unit_test(same_as_with_one_group),
-	    cmocka_unit_test(same_when_swapped),
-	    cmocka_unit_test(turmoil_in_groups),
-	    cmocka_unit_test(memory_goes_and_returns),
+	    cmocka_unit_test(same_as_with_one_group), cmocka_unit_test(same_when_swapped),
+	    cmocka_unit_test(turmoil_in_groups),      cmocka_unit_test(a_search_too_large_ends),
+	    cmocka_unit_test(searches_end_early),     cmocka_unit_test(memory_goes_and_returns),
 	};
 	log_init("test", LOG_ERROR);
 	one_model[0].path = "windowed.gguf";
