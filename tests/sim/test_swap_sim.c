@@ -36,17 +36,7 @@ static struct proto_stats crowd(const struct eng_config *cfg, const struct answe
 	struct run r;
 	struct proto_stats s;
 	run_start(&r, cfg);
-	for (int i = 0; i < MANY; i++) {
-		struct proto_submit req = nth_request(i);
-		req.model = (uint16_t)(i % cfg->n_models);
-		run_submit(&r, (uint64_t)i + 1, &req);
-		run_credit(&r, (uint64_t)i + 1, 3);
-	}
-	for (int i = 0; i < MANY; i++)
-		run_credit(&r, (uint64_t)i + 1, 1000);
-	for (int i = 0; i < MANY; i++)
-		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-	run_until_idle(&r);
+	run_crowd(&r, cfg->n_models, MANY, nth_request, expect);
 	engine_stats(r.e, &s);
 	assert_int_equal(s.swap_used, 0);
 	run_stop(&r);

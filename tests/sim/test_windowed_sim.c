@@ -70,16 +70,7 @@ static void same_when_swapped(void **state)
 		cfg.no_prefix_cache = how == 2;
 		cfg.page_tokens = how == 3 ? 8 : 4;
 		run_start(&r, &cfg);
-		for (int i = 0; i < MANY; i++) {
-			struct proto_submit req = nth_request(i);
-			run_submit(&r, (uint64_t)i + 1, &req);
-			run_credit(&r, (uint64_t)i + 1, 3);
-		}
-		for (int i = 0; i < MANY; i++)
-			run_credit(&r, (uint64_t)i + 1, 1000);
-		for (int i = 0; i < MANY; i++)
-			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-		run_until_idle(&r);
+		run_crowd(&r, 1, MANY, nth_request, expect);
 		engine_stats(r.e, &s);
 		assert_true(s.preemptions > 0);
 		assert_int_equal(s.swap_used, 0);
@@ -193,41 +184,59 @@ static void a_search_too_large_ends(void **state)
 	one_model[0].path = "windowed.gguf";
 }
 
-/* Searches far beyond the window are cancelled, or the device fails, or the engine stops: every page is back. */
+enum early { CANCELLED, FAILED, STOPPED };
+
+/* Two searches far beyond the window that end so. Returns how many did not end by themselves before. */
+static int end_searches(enum early how)
+{
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_stats s;
+	atomic_int faults = 0;
+	int n = 0;
+	cfg.on_fault = count_fault;
+	cfg.on_fault_ctx = &faults;
+	cfg.max_sequences = 12;
+	run_start(&r, &cfg);
+	atomic_store(&fake.fail_next, how == FAILED ? 3 * FAKE_WINDOW : -1);
+	for (uint64_t i = 1; i <= 2; i++) {
+		struct proto_submit req = fan(2);
+		req.max_tokens = 400;
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+		run_submit(&r, i, &req);
+		run_credit(&r, i, 1000);
+	}
+	do { /* a search tells nothing on its way */
+		struct timespec ts = {.tv_nsec = 1000000};
+		nanosleep(&ts, NULL);
+		engine_stats(r.e, &s);
+	} while (how != FAILED && s.steps < 3 * FAKE_WINDOW);
+	for (uint64_t i = 1; i <= 2 && how != STOPPED; i++) {
+		if (how == CANCELLED)
+			engine_cancel(r.e, i);
+		uint8_t finish = run_until_done(&r, i)->end.finish;
+		n += finish == (how == CANCELLED ? PROTO_FINISH_CANCELLED : PROTO_FINISH_ERROR);
+	}
+	if (how == CANCELLED)
+		run_until_idle(&r);
+	run_stop(&r); /* sees that every page is back */
+	atomic_store(&fake.fail_next, -1);
+	assert_int_equal(atomic_load(&faults), how == FAILED);
+	return n;
+}
+
+/* Cancelled, with a device that fails, with an engine that stops. */
 static void searches_end_early(void **state)
 {
 	(void)state;
-	for (int how = 0; how < 3; how++) {
-		struct run r;
-		struct eng_config cfg = config();
-		struct proto_stats s;
-		atomic_int faults = 0;
-		cfg.on_fault = count_fault;
-		cfg.on_fault_ctx = &faults;
-		cfg.max_sequences = 12;
-		run_start(&r, &cfg);
-		for (uint64_t i = 1; i <= 2; i++) {
-			struct proto_submit req = fan(2);
-			req.max_tokens = 400;
-			req.flags |= PROTO_SUBMIT_IGNORE_EOS;
-			run_submit(&r, i, &req);
-			run_credit(&r, i, 1000);
-		}
-		RUN_UNTIL(&r, (engine_stats(r.e, &s), s.steps > 3 * FAKE_WINDOW));
-		if (how == 1)
-			atomic_store(&fake.fail_next, 2);
-		for (uint64_t i = 1; i <= 2 && how < 2; i++) {
-			if (how == 0)
-				engine_cancel(r.e, i);
-			assert_int_equal(run_until_done(&r, i)->end.finish,
-					 how == 0 ? PROTO_FINISH_CANCELLED : PROTO_FINISH_ERROR);
-		}
-		if (how == 0)
-			run_until_idle(&r);
-		atomic_store(&fake.fail_next, -1);
-		run_stop(&r); /* sees that every page is back */
-		assert_int_equal(atomic_load(&faults), how == 1);
-	}
+	enum { TRIES = 50 };
+	int tries = 0;
+	assert_int_equal(end_searches(FAILED), 2);
+	atomic_store(&fake.step_us, 500);
+	while (end_searches(CANCELLED) == 0) /* slower than the searches */
+		assert_true(++tries < TRIES);
+	end_searches(STOPPED);
+	atomic_store(&fake.step_us, 0);
 }
 
 /* Drafts of a small model, also windowed: rejected ones need no page that was given back. */
@@ -249,14 +258,7 @@ static void drafts_of_a_pair(void **state)
 		cfg.kv_bytes = how == 1 ? pages(900) : 16 << 20;
 		cfg.page_tokens = how == 2 ? 16 : 4;
 		run_start(&r, &cfg);
-		for (int i = 0; i < MANY; i++) {
-			struct proto_submit req = nth_request(i);
-			run_submit(&r, (uint64_t)i + 1, &req);
-			run_credit(&r, (uint64_t)i + 1, 1000);
-		}
-		for (int i = 0; i < MANY; i++)
-			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-		run_until_idle(&r);
+		run_crowd(&r, 1, MANY, nth_request, expect);
 		engine_stats(r.e, &s);
 		assert_true(s.spec_drafted > 100 && s.spec_accepted > 0 && s.spec_accepted < s.spec_drafted);
 		run_stop(&r);
