@@ -259,8 +259,9 @@ static int by_rank(const void *pa, const void *pb)
 	return worse_rank(a, b) ? 1 : worse_rank(b, a) ? -1 : 0;
 }
 
-/* Whether `need` pages are more than by would have once all others have ended. Prompts may pin pages that they do not
- * hold yet; only their end shows. */
+/* Whether `by`, of several rows, needs more pages than it would have once all others have ended: what it may need in
+ * all is not known when it starts. Prompts may pin pages that they do not hold yet, so while there are any it is not
+ * known either. */
 static bool is_hopeless(const struct planning *p, const struct sched_seq *by, uint32_t need)
 {
 	uint64_t most = p->free;
@@ -273,7 +274,7 @@ static bool is_hopeless(const struct planning *p, const struct sched_seq *by, ui
 		most += kv_groups_held(&p->cfg->kv, v->first_page, v->n_pages) * (uint64_t)v->width;
 		most += v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0;
 	}
-	return most < need && !p->owner->gentle;
+	return by->width > 1 && most < need && !p->owner->gentle;
 }
 
 static void plan_decodes(struct planning *p)

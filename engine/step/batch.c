@@ -693,7 +693,6 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
 	m->settle = plan.wants_room;
-	/* Only a beam search: a sequence of one row is refused beyond what it can have. */
 	if (plan.hopeless != NULL && !kv_rebalance_may_grow(m)) {
 		step_finish(st, seq_of(plan.hopeless), PROTO_FINISH_ERROR, PROTO_ERR_BAD_REQUEST,
 			    "\"beam_width\": the search needs more KV memory than the model has.");
