@@ -14,6 +14,7 @@
 #include "base/beside.h"
 #include "base/range.h"
 #include "cmd/config/cmd.h"
+#include "engine/model/model.h"
 #include "version.h"
 
 static const char usage[] =
@@ -119,6 +120,18 @@ int bench_parse(int argc, char **argv, const struct bench_option *options, size_
 			return out_of_range(o, value);
 	}
 	return 0;
+}
+
+int bench_parse_model(int argc, char **argv, const struct bench_option *options, size_t n, const char **path,
+		      struct model_info *out)
+{
+	struct sl_err err = {0};
+	int rc = bench_parse(argc, argv, options, n, path);
+	if (rc != 0)
+		return rc;
+	if (*path == NULL)
+		return bench_complain(CMD_EXIT_USAGE, "%s needs a model file", argv[0]);
+	return model_inspect(*path, out, &err) == 0 ? 0 : bench_complain(1, "%s", err.text);
 }
 
 int bench_list(const char *text, int most, int *out, int max)

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct model_info;
+
 /* argv[1] names the measurement. The exit status. */
 int bench_run(int argc, char **argv);
 /* The server program to measure: `sluice` beside this program, otherwise the one in PATH. */
@@ -57,6 +59,9 @@ struct bench_option {
 /* Parses argv[1..]. One argument that is not an option goes to *word; word NULL: none is allowed. 0, or the exit
  * status. */
 int bench_parse(int argc, char **argv, const struct bench_option *options, size_t n, const char **word);
+/* The same for a measurement of a model file, its one argument; *out: what the file says. */
+int bench_parse_model(int argc, char **argv, const struct bench_option *options, size_t n, const char **path,
+		      struct model_info *out);
 /* Parses "1,4,8": at most max numbers from 1 to most. Returns how many; 0: malformed. */
 int bench_list(const char *text, int most, int *out, int max);
 

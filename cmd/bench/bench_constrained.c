@@ -349,15 +349,10 @@ int bench_constrained(int argc, char **argv)
 	    {"--tokens", &tokens, NULL, NULL, 4, 4096},   {"--rounds", &rounds, NULL, NULL, 1, MAX_TURNS},
 	    {"--json", NULL, NULL, &json, 0, 0},
 	};
-	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	struct model_info info;
+	int rc = bench_parse_model(argc, argv, options, sizeof options / sizeof *options, &path, &info);
 	if (rc != 0)
 		return rc;
-	if (path == NULL)
-		return bench_complain(CMD_EXIT_USAGE, "constrained needs a model file");
-	struct model_info info;
-	struct sl_err err = {0};
-	if (model_inspect(path, &info, &err) != 0)
-		return bench_complain(1, "%s", err.text);
 	struct bench *b = sl_zalloc(sizeof *b);
 	if (b == NULL)
 		return bench_complain(1, "out of memory");

@@ -612,15 +612,10 @@ int bench_engine(int argc, char **argv)
 	    {"--itl-target", &itl, NULL, NULL, 0, 10000},     {"--step-tokens", &step_tokens, NULL, NULL, 1, 8192},
 	    {"--sequences", &sequences, NULL, NULL, 1, 1024}, {"--json", NULL, NULL, &json, 0, 0},
 	};
-	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	struct model_info info;
+	int rc = bench_parse_model(argc, argv, options, sizeof options / sizeof *options, &path, &info);
 	if (rc != 0)
 		return rc;
-	if (path == NULL)
-		return bench_complain(CMD_EXIT_USAGE, "engine needs a model file");
-	struct model_info info;
-	struct sl_err err = {0};
-	if (model_inspect(path, &info, &err) != 0)
-		return bench_complain(1, "%s", err.text);
 	struct bench *b = sl_zalloc(sizeof *b);
 	if (b == NULL)
 		return bench_complain(1, "out of memory");

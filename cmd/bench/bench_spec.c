@@ -320,15 +320,10 @@ int bench_speculation(int argc, char **argv)
 	    {"--max-draft", &most, NULL, NULL, 1, SPEC_MAX_DRAFT},
 	    {"--json", NULL, NULL, &json, 0, 0},
 	};
-	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);
+	struct model_info info;
+	int rc = bench_parse_model(argc, argv, options, sizeof options / sizeof *options, &path, &info);
 	if (rc != 0)
 		return rc;
-	if (path == NULL)
-		return bench_complain(CMD_EXIT_USAGE, "speculation needs a model file");
-	struct model_info info;
-	struct sl_err err = {0};
-	if (model_inspect(path, &info, &err) != 0)
-		return bench_complain(1, "%s", err.text);
 	log_init("bench", LOG_WARN);
 	int n_ctx = info.arch.n_ctx, n_tokens = (int)tokens;
 	n_tokens = PAST + n_tokens < n_ctx ? n_tokens : n_ctx - PAST - 1;

@@ -156,18 +156,17 @@ uint32_t kv_swap_most_slots(const struct kv_swap *s) { return s->most; }
 
 size_t kv_swap_page_bytes(const struct kv_swap *s) { return s->page_bytes; }
 
-/* Groups that have the index, of n_groups: all, or the full ones. */
-static uint32_t groups_at(const struct kv_swap *s, const struct kv_swapped *of, uint32_t index)
+uint32_t kv_swap_groups(const struct kv_swap *s, const struct kv_swapped *of, uint32_t index)
 {
 	const struct kv_groups *g = kv_pool_groups(s->pool);
 	return index >= of->first_windowed ? g->n_groups : g->n_full;
 }
 
-uint32_t kv_swap_count(const struct kv_swap *s, const struct kv_swapped *of)
+uint32_t kv_swap_count(const struct kv_swap *s, const struct kv_swapped *of, uint32_t first, uint32_t end)
 {
 	const struct kv_groups *g = kv_pool_groups(s->pool);
-	uint32_t windowed = of->first_windowed > of->first ? of->first_windowed : of->first;
-	return kv_groups_held(g, windowed, of->end) - g->n_full * of->first;
+	uint32_t windowed = of->first_windowed > first ? of->first_windowed : first;
+	return kv_groups_held(g, windowed, end) - g->n_full * first;
 }
 
 /* Copies a page to the next slot. */
@@ -179,13 +178,13 @@ static int page_out(struct kv_swap *s, int32_t page, struct kv_swapped *out)
 
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t row, struct kv_swapped *out)
 {
-	uint32_t n = kv_swap_count(s, out);
+	uint32_t n = kv_swap_count(s, out, out->first, out->end);
 	BUG_IF(out->n_pages > 0 || n == 0, "a sequence is swapped twice, or nothing of it");
 	take_pieces(s);
 	out->slots = n <= s->n_free ? sl_zalloc_n(n, sizeof *out->slots) : NULL;
 	int rc = n > s->n_free ? SL_ELIMIT : out->slots == NULL ? SL_ENOMEM : 0;
 	for (uint32_t i = out->first; i < out->end && rc == 0; i++)
-		for (uint32_t g = 0; g < groups_at(s, out, i) && rc == 0; g++)
+		for (uint32_t g = 0; g < kv_swap_groups(s, out, i) && rc == 0; g++)
 			rc = page_out(s, pages[(size_t)g * row + i], out);
 	if (rc != 0)
 		kv_swap_drop(s, out);
@@ -196,11 +195,9 @@ int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t index,
 {
 	BUG_IF(index < from->first || index >= from->end, "swapped index %u of %u to %u", index, from->first,
 	       from->end);
-	struct kv_swapped before = *from;
-	before.end = index;
-	uint32_t at = kv_swap_count(s, &before);
+	uint32_t at = kv_swap_count(s, from, from->first, index);
 	int rc = 0;
-	for (uint32_t g = 0; g < groups_at(s, from, index) && rc == 0; g++)
+	for (uint32_t g = 0; g < kv_swap_groups(s, from, index) && rc == 0; g++)
 		rc = s->ops->page_in(s->backend, kv_pool_layout(s->pool), slot_at(s, from->slots[at + g]),
 				     pages[(size_t)g * row + index]);
 	return rc;

@@ -50,8 +50,10 @@ size_t kv_swap_page_bytes(const struct kv_swap *s);
  * the caller's. *out must be empty otherwise; it is empty after a fault. SL_ELIMIT: too few slots; SL_ENOMEM, SL_EIO:
  * nothing was kept. */
 int kv_swap_out(struct kv_swap *s, const int32_t *pages, uint32_t row, struct kv_swapped *out);
-/* How many pages those are. */
-uint32_t kv_swap_count(const struct kv_swap *s, const struct kv_swapped *of);
+/* How many pages that is of the indices first … end - 1, which are among those of `of`. */
+uint32_t kv_swap_count(const struct kv_swap *s, const struct kv_swapped *of, uint32_t first, uint32_t end);
+/* The groups that have this index, from the first on: the full ones, or all. */
+uint32_t kv_swap_groups(const struct kv_swap *s, const struct kv_swapped *of, uint32_t index);
 /* Copies the swapped pages of an index into those of the row. 0 or SL_EIO. */
 int kv_swap_in(struct kv_swap *s, const struct kv_swapped *from, uint32_t index, const int32_t *pages, uint32_t row);
 /* Frees the slots; `of` may be empty and is empty afterwards. */

@@ -121,6 +121,7 @@ struct sched_plan {
 	uint32_t rows_left, pages_left; /* of the step's tokens, and of pages: not yet given out */
 	uint64_t next_due_ns;           /* of sequences that only wait for their pace; UINT64_MAX: none */
 	bool wants_room;                /* a sequence would have got more, had the plan not been gentle */
+	struct sched_seq *hopeless;     /* a beam search for which all pages are too few; NULL: none */
 };
 
 /* ---- tenants: shared by the schedulers of all models. One thread. ---- */

@@ -259,6 +259,24 @@ static int by_rank(const void *pa, const void *pb)
 	return worse_rank(a, b) ? 1 : worse_rank(b, a) ? -1 : 0;
 }
 
+/* Whether `by`, of several rows, needs more pages than it would have once all others have ended: what it may need in
+ * all is not known when it starts. Prompts may pin pages that they do not hold yet, so while there are any it is not
+ * known either. */
+static bool is_hopeless(const struct planning *p, const struct sched_seq *by, uint32_t need)
+{
+	uint64_t most = p->free;
+	for (uint32_t i = 0; i < p->sc->n_started; i++) {
+		const struct sched_seq *v = p->sc->started[i];
+		if (v == by || v->evict)
+			continue;
+		if (v->prefilling)
+			return false;
+		most += kv_groups_held(&p->cfg->kv, v->first_page, v->n_pages) * (uint64_t)v->width;
+		most += v->n_tokens > 0 ? pages_more(p, v, v->n_tokens) : 0;
+	}
+	return by->width > 1 && most < need && !p->owner->gentle;
+}
+
 static void plan_decodes(struct planning *p)
 {
 	struct sched_seq **order = p->sc->order;
@@ -283,8 +301,10 @@ static void plan_decodes(struct planning *p)
 		if (s->evict)
 			continue;
 		uint32_t more = pages_more(p, s, 1);
-		if (!make_room(p, s, more, 0))
+		if (!make_room(p, s, more, 0)) {
+			p->plan->hopeless = is_hopeless(p, s, more) ? s : p->plan->hopeless;
 			continue;
+		}
 		p->free -= more;
 		grant(p, s, 1);
 	}

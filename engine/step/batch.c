@@ -693,6 +693,11 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
 	m->settle = plan.wants_room;
+	if (plan.hopeless != NULL && !kv_rebalance_may_grow(m)) {
+		step_finish(st, seq_of(plan.hopeless), PROTO_FINISH_ERROR, PROTO_ERR_BAD_REQUEST,
+			    "\"beam_width\": the search needs more KV memory than the model has.");
+		return BATCH_CHANGED;
+	}
 	for (uint32_t i = 0; i < plan.n_evict; i++)
 		batch_preempt(seq_of(plan.evict[i]), now);
 	batch_wake(m, now);

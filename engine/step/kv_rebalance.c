@@ -235,6 +235,16 @@ uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by
 	return got;
 }
 
+bool kv_rebalance_may_grow(const struct eng_model *m)
+{
+	for (int slab = 0; m->rebalancing && slab < kv_memory_n_slabs(m->e->memory); slab++) {
+		const struct eng_model *from = owner_of(m->e, slab);
+		if (from != NULL && from != m && kv_pool_slab(m->pool, slab)->n_pages > 0)
+			return true;
+	}
+	return false;
+}
+
 /* ---- memory that is given back ---- */
 
 struct candidate {

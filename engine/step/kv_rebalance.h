@@ -38,5 +38,7 @@ void kv_rebalance_join(struct eng_model *m);
 void kv_rebalance_leave(struct eng_model *m);
 /* Takes up to n pages for `by`, a sequence of m. Returns how many m gained. */
 uint32_t kv_rebalance_more_pages(struct eng_model *m, const struct sched_seq *by, uint64_t n, uint64_t now_ns);
+/* Whether other models hold pages that m might get once their sequences end. */
+bool kv_rebalance_may_grow(const struct eng_model *m);
 
 #endif

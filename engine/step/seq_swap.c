@@ -4,7 +4,7 @@
 /* Whether swapping these pages, with n_tokens in them, beats computing the tokens again. */
 static bool pays(const struct eng_model *m, const struct kv_swapped *w, uint32_t n_tokens)
 {
-	uint32_t before = w->first * m->kv_groups.page_tokens, n = kv_swap_count(m->swap, w);
+	uint32_t before = w->first * m->kv_groups.page_tokens, n = kv_swap_count(m->swap, w, w->first, w->end);
 	return m->e->cfg.swap_fixed || 2 * kv_swap_ns(m->swap, n) < cost_added_ns(&m->cost, 0, before, n_tokens);
 }
 
@@ -40,13 +40,11 @@ uint32_t seq_swap_would_have(const struct eng_seq *s, uint32_t n_found)
 static bool bring(struct eng_seq *s, uint32_t index)
 {
 	struct eng_model *m = s->model;
-	const struct kv_groups *g = &m->kv_groups;
 	const struct kv_swapped *w = &s->swapped;
 	int32_t *row = batch_row(m, s->slot);
-	uint32_t n_groups = index >= w->first_windowed ? g->n_groups : g->n_full;
 	/* The first page may already hold some tokens, in a copy owned by s. */
 	if (index == s->sched.n_pages) {
-		if (batch_take_index(m, row, index, n_groups) != 0)
+		if (batch_take_index(m, row, index, kv_swap_groups(m->swap, w, index)) != 0)
 			return false;
 		s->sched.n_pages++;
 	}
@@ -77,14 +75,6 @@ static void undo(struct eng_seq *s, uint32_t found)
 	s->sched.first_page = first;
 }
 
-static uint32_t count_between(const struct eng_model *m, const struct kv_swapped *w, uint32_t first, uint32_t end)
-{
-	struct kv_swapped some = *w;
-	some.first = first;
-	some.end = end;
-	return kv_swap_count(m->swap, &some);
-}
-
 void seq_swap_in(struct eng_seq *s)
 {
 	struct eng_model *m = s->model;
@@ -101,7 +91,7 @@ void seq_swap_in(struct eng_seq *s)
 		if (i == w->end || m->kv_groups.window == 0)
 			s->sched.n_past = n > s->sched.n_past ? n : s->sched.n_past;
 		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));
-		atomic_fetch_add(&m->e->swapped_in, count_between(m, w, before, i));
+		atomic_fetch_add(&m->e->swapped_in, kv_swap_count(m->swap, w, before, i));
 		s->arriving = i > before && m->ops->pages_there != NULL;
 	}
 	seq_swap_drop(s);

@@ -36,17 +36,7 @@ static struct proto_stats crowd(const struct eng_config *cfg, const struct answe
 	struct run r;
 	struct proto_stats s;
 	run_start(&r, cfg);
-	for (int i = 0; i < MANY; i++) {
-		struct proto_submit req = nth_request(i);
-		req.model = (uint16_t)(i % cfg->n_models);
-		run_submit(&r, (uint64_t)i + 1, &req);
-		run_credit(&r, (uint64_t)i + 1, 3);
-	}
-	for (int i = 0; i < MANY; i++)
-		run_credit(&r, (uint64_t)i + 1, 1000);
-	for (int i = 0; i < MANY; i++)
-		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-	run_until_idle(&r);
+	run_crowd(&r, cfg->n_models, MANY, nth_request, expect);
 	engine_stats(r.e, &s);
 	assert_int_equal(s.swap_used, 0);
 	run_stop(&r);
@@ -165,11 +155,12 @@ static void swapped_and_waiting(struct run *r, uint64_t deadline_ms)
 	run_credit(r, 1, 38);
 }
 
-/* Cancelled, late or going down with it: nothing of it is left. */
-static void ends_while_swapped(void **state)
+/* Cancelled, late, with a device that fails or an engine that stops: nothing of it is left. */
+static void end_while_swapped(const char *path, uint64_t n_pages)
 {
-	(void)state;
+	one_model[0].path = path;
 	struct eng_config cfg = scarce(400);
+	cfg.kv_bytes = kv_page_bytes(KN_F16, 4, 1, 1, 8) * n_pages;
 	struct run r;
 	struct proto_stats s;
 	atomic_store(&fake.end_never, 1);
@@ -208,6 +199,13 @@ static void ends_while_swapped(void **state)
 	}
 	atomic_store(&fake.step_us, 0);
 	atomic_store(&fake.end_never, 0);
+}
+
+static void ends_while_swapped(void **state)
+{
+	(void)state;
+	end_while_swapped("windowed.gguf", 90); /* as scarce */
+	end_while_swapped("fake.gguf", 52);
 }
 
 /* Memory that ends while pages are brought out or back: computed again, the same answer. */

@@ -70,16 +70,7 @@ static void same_when_swapped(void **state)
 		cfg.no_prefix_cache = how == 2;
 		cfg.page_tokens = how == 3 ? 8 : 4;
 		run_start(&r, &cfg);
-		for (int i = 0; i < MANY; i++) {
-			struct proto_submit req = nth_request(i);
-			run_submit(&r, (uint64_t)i + 1, &req);
-			run_credit(&r, (uint64_t)i + 1, 3);
-		}
-		for (int i = 0; i < MANY; i++)
-			run_credit(&r, (uint64_t)i + 1, 1000);
-		for (int i = 0; i < MANY; i++)
-			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-		run_until_idle(&r);
+		run_crowd(&r, 1, MANY, nth_request, expect);
 		engine_stats(r.e, &s);
 		assert_true(s.preemptions > 0);
 		assert_int_equal(s.swap_used, 0);
@@ -163,6 +154,91 @@ static void choices_and_beams(void **state)
 	one_group = false;
 }
 
+/* A search that needs more pages than there are ends with an error that names the field, and what it held serves
+ * others: it does not wait for ever. */
+static void a_search_too_large_ends(void **state)
+{
+	(void)state;
+	for (int how = 0; how < 4; how++) {
+		struct run r;
+		one_model[0].path = how % 2 == 0 ? "fake.gguf" : "windowed.gguf";
+		struct eng_config cfg = config();
+		cfg.kv_bytes = pages(how % 2 == 0 ? 30 : 60);
+		run_start(&r, &cfg);
+		struct proto_submit req = fan(2), other = nth_request(2);
+		req.max_tokens = 60;
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+		run_submit(&r, 1, &req);
+		run_credit(&r, 1, 1000);
+		run_submit(&r, 2, &other);
+		run_credit(&r, 2, how < 2 ? 1000 : 1); /* or its client stops reading */
+		const struct answer *a = run_until_done(&r, 1);
+		assert_int_equal(a->end.finish, PROTO_FINISH_ERROR);
+		assert_int_equal(a->end.error, PROTO_ERR_BAD_REQUEST);
+		assert_non_null(strstr(a->message, "beam_width"));
+		run_credit(&r, 2, 1000);
+		assert_int_not_equal(run_until_done(&r, 2)->end.finish, PROTO_FINISH_ERROR);
+		run_until_idle(&r);
+		run_stop(&r);
+	}
+	one_model[0].path = "windowed.gguf";
+}
+
+enum early { CANCELLED, FAILED, STOPPED };
+
+/* Two searches far beyond the window that end so. Returns how many did not end by themselves before. */
+static int end_searches(enum early how)
+{
+	struct run r;
+	struct eng_config cfg = config();
+	struct proto_stats s;
+	atomic_int faults = 0;
+	int n = 0;
+	cfg.on_fault = count_fault;
+	cfg.on_fault_ctx = &faults;
+	cfg.max_sequences = 12;
+	run_start(&r, &cfg);
+	atomic_store(&fake.fail_next, how == FAILED ? 3 * FAKE_WINDOW : -1);
+	for (uint64_t i = 1; i <= 2; i++) {
+		struct proto_submit req = fan(2);
+		req.max_tokens = 400;
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+		run_submit(&r, i, &req);
+		run_credit(&r, i, 1000);
+	}
+	do { /* a search tells nothing on its way */
+		struct timespec ts = {.tv_nsec = 1000000};
+		nanosleep(&ts, NULL);
+		engine_stats(r.e, &s);
+	} while (how != FAILED && s.steps < 3 * FAKE_WINDOW);
+	for (uint64_t i = 1; i <= 2 && how != STOPPED; i++) {
+		if (how == CANCELLED)
+			engine_cancel(r.e, i);
+		uint8_t finish = run_until_done(&r, i)->end.finish;
+		n += finish == (how == CANCELLED ? PROTO_FINISH_CANCELLED : PROTO_FINISH_ERROR);
+	}
+	if (how == CANCELLED)
+		run_until_idle(&r);
+	run_stop(&r); /* sees that every page is back */
+	atomic_store(&fake.fail_next, -1);
+	assert_int_equal(atomic_load(&faults), how == FAILED);
+	return n;
+}
+
+/* Cancelled, with a device that fails, with an engine that stops. */
+static void searches_end_early(void **state)
+{
+	(void)state;
+	enum { TRIES = 50 };
+	int tries = 0;
+	assert_int_equal(end_searches(FAILED), 2);
+	atomic_store(&fake.step_us, 500);
+	while (end_searches(CANCELLED) == 0) /* slower than the searches */
+		assert_true(++tries < TRIES);
+	end_searches(STOPPED);
+	atomic_store(&fake.step_us, 0);
+}
+
 /* Drafts of a small model, also windowed: rejected ones need no page that was given back. */
 static void drafts_of_a_pair(void **state)
 {
@@ -182,14 +258,7 @@ static void drafts_of_a_pair(void **state)
 		cfg.kv_bytes = how == 1 ? pages(900) : 16 << 20;
 		cfg.page_tokens = how == 2 ? 16 : 4;
 		run_start(&r, &cfg);
-		for (int i = 0; i < MANY; i++) {
-			struct proto_submit req = nth_request(i);
-			run_submit(&r, (uint64_t)i + 1, &req);
-			run_credit(&r, (uint64_t)i + 1, 1000);
-		}
-		for (int i = 0; i < MANY; i++)
-			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-		run_until_idle(&r);
+		run_crowd(&r, 1, MANY, nth_request, expect);
 		engine_stats(r.e, &s);
 		assert_true(s.spec_drafted > 100 && s.spec_accepted > 0 && s.spec_accepted < s.spec_drafted);
 		run_stop(&r);
@@ -342,6 +411,8 @@ int main(void)
 	    cmocka_unit_test(same_when_swapped),
 	    cmocka_unit_test(turmoil_in_groups),
 	    cmocka_unit_test(choices_and_beams),
+	    cmocka_unit_test(a_search_too_large_ends),
+	    cmocka_unit_test(searches_end_early),
 	    cmocka_unit_test(drafts_of_a_pair),
 	    cmocka_unit_test(conversations_are_found),
 	    cmocka_unit_test(pages_come_back),
@@ -355,10 +426,9 @@ int main(void)
 	    cmocka_unit_test(choices_and_beams),
 	};
 	const struct CMUnitTest ahead[] = {
-	    cmocka_unit_test(same_as_with_one_group),
-	    cmocka_unit_test(same_when_swapped),
-	    cmocka_unit_test(turmoil_in_groups),
-	    cmocka_unit_test(memory_goes_and_returns),
+	    cmocka_unit_test(same_as_with_one_group), cmocka_unit_test(same_when_swapped),
+	    cmocka_unit_test(turmoil_in_groups),      cmocka_unit_test(a_search_too_large_ends),
+	    cmocka_unit_test(searches_end_early),     cmocka_unit_test(memory_goes_and_returns),
 	};
 	log_init("test", LOG_ERROR);
 	one_model[0].path = "windowed.gguf";

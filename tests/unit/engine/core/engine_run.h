@@ -315,4 +315,32 @@ static inline void run_assert_same(const struct answer *a, const struct answer *
 	assert_memory_equal(a->text, b->text, a->n_text);
 }
 
+/* n requests at once, made by nth and spread over n_models, with pauses on the way: each ends as expected. Nothing is
+ * left. */
+static inline void run_crowd(struct run *r, int n_models, int n, struct proto_submit (*nth)(int i),
+			     const struct answer *expect)
+{
+	for (int i = 0; i < n; i++) {
+		struct proto_submit req = nth(i);
+		req.model = (uint16_t)(i % n_models);
+		run_submit(r, (uint64_t)i + 1, &req);
+		run_credit(r, (uint64_t)i + 1, 3);
+	}
+	for (int i = 0; i < n; i++)
+		run_credit(r, (uint64_t)i + 1, 1000);
+	for (int i = 0; i < n; i++)
+		run_assert_same(run_until_done(r, (uint64_t)i + 1), &expect[i]);
+	run_until_idle(r);
+}
+
+/* Extends the n characters at `at` by sentences until they are at least `length`: from `alike` on, texts of other
+ * `which` have other ones. */
+static inline void run_say(char *at, size_t size, size_t n, size_t length, size_t alike, size_t which)
+{
+	static const char *const said[] = {"the river runs to the sea, ",
+					   "tell me of foxes and of hens: ", "one two three four five, "};
+	while (n < length)
+		n += (size_t)snprintf(at + n, size - n, "%s", said[(n < alike ? n : n + which) % 3]);
+}
+
 #endif

@@ -63,14 +63,7 @@ static void together(const struct eng_config *cfg, const struct answer *expect)
 {
 	struct run r;
 	run_start(&r, cfg);
-	for (int i = 0; i < MANY; i++) {
-		struct proto_submit req = nth_request(i);
-		run_submit(&r, (uint64_t)i + 1, &req);
-		run_credit(&r, (uint64_t)i + 1, 1000);
-	}
-	for (int i = 0; i < MANY; i++)
-		run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
-	run_until_idle(&r);
+	run_crowd(&r, 1, MANY, nth_request, expect);
 	run_stop(&r);
 }
 

@@ -42,14 +42,11 @@ static struct eng_config config(void)
 /* Half of them begin alike; from a few tokens to, one of four, more than an attention block. */
 static struct proto_submit request(int i)
 {
-	static const char *const said[] = {"the river runs to the sea, ",
-					   "tell me of foxes and of hens: ", "one two three four five, "};
 	char *at = prompts[i];
 	size_t n = 0, length = 10 + (size_t)(i * 97) % (i % 4 == 0 ? longest : longest / 6);
 	if (i % 2 == 0)
 		n = (size_t)snprintf(at, sizeof prompts[i], "You are a careful helper who answers in one sentence. ");
-	while (n < length)
-		n += (size_t)snprintf(at + n, sizeof prompts[i] - n, "%s", said[(n + (size_t)i) % 3]);
+	run_say(at, sizeof prompts[i], n, length, 0, (size_t)i);
 	struct proto_submit req = run_plain(at, TOKENS);
 	req.flags |= PROTO_SUBMIT_IGNORE_EOS;
 	req.temperature = i % 3 == 0 ? 0 : 0.8f;

@@ -40,15 +40,9 @@ static struct eng_config config(void)
 /* Some begin alike, for longer and shorter; every tenth is one of before. */
 static struct proto_submit request(int i)
 {
-	static const char *const said[] = {"the river runs to the sea, ",
-					   "tell me of foxes and of hens: ", "one two three four five, "};
 	int as = i % 10 == 9 ? i / 2 : i;
 	char *at = prompts[i];
-	size_t n = 0, length = 10 + (size_t)(as * 97) % 450, alike = (size_t)(as % 4) * 100;
-	while (n < length) {
-		size_t k = n < alike ? n : n + (size_t)as;
-		n += (size_t)snprintf(at + n, sizeof prompts[i] - n, "%s", said[k % 3]);
-	}
+	run_say(at, sizeof prompts[i], 0, 10 + (size_t)(as * 97) % 450, (size_t)(as % 4) * 100, (size_t)as);
 	struct proto_submit req = run_plain(at, TOKENS);
 	req.flags |= PROTO_SUBMIT_IGNORE_EOS;
 	req.temperature = as % 3 == 0 ? 0 : 0.8f;

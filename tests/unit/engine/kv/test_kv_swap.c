@@ -171,7 +171,7 @@ static void swap_around(const struct kv_groups *g)
 		}
 		struct kv_swapped w = of[i];
 		if (w.n_pages > 0) {
-			uint32_t n = kv_swap_count(swap, &w);
+			uint32_t n = kv_swap_count(swap, &w, w.first, w.end);
 			assert_int_equal(n, w.n_pages);
 			each_page(&w, row, take_one, &none);
 			for (uint32_t p = w.end; p-- > FIRST;)
@@ -185,7 +185,7 @@ static void swap_around(const struct kv_groups *g)
 			w.end = FIRST + 1 + next_bits() % 5;
 			w.first_windowed = next_bits() % (w.end + 1);
 			w.n_past = w.end * TOKENS - 1;
-			uint32_t n = kv_swap_count(swap, &w);
+			uint32_t n = kv_swap_count(swap, &w, w.first, w.end);
 			each_page(&w, row, take_one, &step);
 			of[i] = w;
 			int rc = kv_swap_out(swap, row, ROW, &of[i]);

@@ -568,6 +568,46 @@ static void windows_go_first(void **state)
 	bench_close(&x);
 }
 
+/* One tenant floods with texts that nobody asks for again: what their own windows hold beyond their ends goes before
+ * the text of another tenant, also when they make a point of every page. */
+static void a_flood_pays_with_its_windows(void **state)
+{
+	(void)state;
+	enum { LENGTH = 60, FLOOD = 5, WINDOW_PAGES = 3 };
+	static const char *const kept = "the quick brown fox jumps over the lazy dog. And";
+	struct bench x;
+	enum prefix_miss miss;
+	/* Pages for all of them without what goes, and for less than half of their windows. */
+	uint32_t each = LENGTH / PAGE, n_pages = 2 * 44 / PAGE + FLOOD * (each + WINDOW_PAGES) + each;
+	bench_open_as(&x, (int)n_pages, mixed(1, 1, 6));
+	say(&x, "the quick brown fox jumps over the lazy dog.");
+	for (int i = 0; i < FLOOD; i++) {
+		struct life l = {.salt = 2, .n = LENGTH};
+		for (int32_t k = 0; k < LENGTH; k++)
+			l.tokens[k] = 1000 * i + k;
+		begin(&x, &l);
+		while (l.n_past < l.n)
+			assert_true(compute(&x, &l, 5));
+		end(&x, &l);
+		prefix_validate(x.t);
+		assert_int_equal(would_have(&x, kept, &miss), 44);
+	}
+	/* One text, asked for up to each of its pages: no more than itself, whole. */
+	for (uint32_t n = PAGE; n < LENGTH; n += PAGE) {
+		struct life l = {.salt = 2, .n = n};
+		for (uint32_t k = 0; k < n; k++)
+			l.tokens[k] = 1000 * (FLOOD - 1) + (int32_t)k;
+		begin(&x, &l);
+		while (l.n_past < l.n)
+			assert_true(compute(&x, &l, 5));
+		end(&x, &l);
+		prefix_validate(x.t);
+		say(&x, kept); /* in use, however much the other one asks */
+		assert_int_equal(would_have(&x, kept, &miss), 47);
+	}
+	bench_close(&x);
+}
+
 /* A running sequence holds the window before its next row, and nothing behind that. */
 static void a_running_one_holds_its_window(void **state)
 {
@@ -629,6 +669,7 @@ int main(void)
 	    cmocka_unit_test(another_was_first),
 	    cmocka_unit_test(nothing_is_lost_without_pressure),
 	    cmocka_unit_test(windows_go_first),
+	    cmocka_unit_test(a_flood_pays_with_its_windows),
 	    cmocka_unit_test(a_running_one_holds_its_window),
 	    cmocka_unit_test(a_page_of_a_window_goes),
 	};
