@@ -51,7 +51,10 @@ export CCACHE_NOHASHDIR ?= 1
 export CCACHE_DEPEND ?= 1
 
 # The CUDA backend is a shared object of its own, made when there is a toolkit; `make NVCC=` leaves it out.
-NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+# (It may be a link or a script of another folder's: where its headers lie is its own business.)
+FOUND_NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+NVCC := $(and $(FOUND_NVCC),$(or $(wildcard $(dir $(FOUND_NVCC))../include/cublasLt.h),$(shell \
+	echo '\#include <cublasLt.h>' | $(FOUND_NVCC) -x cu -M - >/dev/null 2>&1 && echo yes)),$(FOUND_NVCC))
 # Machine code for each generation: the driver would compile PTX at the first launch, for half a minute. 80's code runs on 86
 # and 89. `make cuda-all` has code of their own for these and for the boards (87, 110), which take no other device's.
 # (`make test` compiles one architecture where there is no device.)
@@ -171,7 +174,7 @@ $(B)/flags: force | needs
 	@mkdir -p $(B)
 	@echo '$(CC) $(CFLAGS_ALL) $(LIBS_ALL)' | cmp -s - $@ || { \
 	  echo '$(CC) $(CFLAGS_ALL) $(LIBS_ALL)' >$@; \
-	  $(if $(NVCC),true,echo 'No CUDA toolkit (nvcc) found: building for the CPU'); }
+	  $(if $(NVCC),true,echo 'No CUDA toolkit ($(if $(FOUND_NVCC),cublasLt.h for $(FOUND_NVCC),nvcc)) found: building for the CPU'); }
 
 $(B)/version.h: VERSION force
 	@mkdir -p $(B)
@@ -316,7 +319,7 @@ $(filter $(B)/tests/kernels/mutants/watched_%,$(MUTANTS)): $(WATCHED_ALL)
 
 # The stand-in's numbers against a toolkit's, where there is one.
 $(B)/standin/toolkit.checked: tests/standin/toolkit/toolkit.cu $(wildcard tests/standin/include/*.h) $(B)/standin/flags
-	$(Q)$(CXX) -x c++ -std=gnu++17 -fsyntax-only -I. -isystem $(dir $(NVCC))../include $< && touch $@
+	$(Q)$(NVCC) -x c++ -std=c++17 -I. -c -o $@ $<
 
 # A planted fault of the host's side, made as a mutant is; each is an object of its own on the stand-in.
 FAULTS := $(patsubst tests/standin/faults/%.sed,$(B)/standin/faults/%.so,$(wildcard tests/standin/faults/*.sed))
