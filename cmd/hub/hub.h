@@ -18,6 +18,8 @@
 #ifndef CMD_HUB_H
 #define CMD_HUB_H
 
+#include <signal.h>
+
 #include "cmd/config/cmd.h"
 #include "cmd/hub/hub_folder.h"
 #include "cmd/hub/hub_source.h"
@@ -40,6 +42,9 @@ int hub_token_read(const struct sluice_config *cfg, const char *path, struct hub
 /* The handler of the signals that stop a process, except those that are ignored (nohup). Without SA_RESTART: what waits
  * then ends. */
 void hub_catch_signals(void (*handler)(int));
+/* Waits until fd has input or its other end is closed. False: a handler has set *stop, be it before the call or between two
+ * looks, or poll fails. */
+bool hub_wait_input(int fd, const volatile sig_atomic_t *stop);
 /* fork(); no signal reaches the child while it still has the handlers of its parent, which would swallow it. */
 pid_t hub_fork(void);
 

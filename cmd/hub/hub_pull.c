@@ -3,6 +3,7 @@
  * The process that the user started: reads secrets, starts the downloading process, and shows what it reports.
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,12 +89,30 @@ pid_t hub_fork(void)
 	return pid;
 }
 
+bool hub_wait_input(int fd, const volatile sig_atomic_t *stop)
+{
+	struct pollfd in = {.fd = fd, .events = POLLIN};
+	sigset_t all, before;
+	int n = -1;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	while (!*stop && n < 0) {
+		n = ppoll(&in, 1, NULL, &before);
+		if (n < 0 && errno != EINTR)
+			break;
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	return n > 0;
+}
+
 /* One whole note; false: there are no more. */
 static bool read_note(int fd, struct hub_note *n)
 {
 	for (size_t at = 0; at < sizeof *n;) {
+		if (!hub_wait_input(fd, &interrupted))
+			return false;
 		ssize_t got = read(fd, (char *)n + at, sizeof *n - at);
-		if (got < 0 && errno == EINTR && !interrupted)
+		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
 			return false;

@@ -440,16 +440,45 @@ static void test_no_signal_is_swallowed(void **unused)
 	hub_catch_signals(SIG_DFL);
 }
 
+/* A signal that comes while a note is shown, before the wait for the next one, ends that wait. */
+static void test_no_signal_is_missed(void **unused)
+{
+	int ends[2];
+	(void)unused;
+	swallowed = 0;
+	hub_catch_signals(swallow);
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(write(ends[1], "x", 1), 1);
+	assert_true(hub_wait_input(ends[0], &swallowed));
+	char c;
+	assert_int_equal(read(ends[0], &c, 1), 1);
+	assert_int_equal(raise(SIGINT), 0);
+	assert_false(hub_wait_input(ends[0], &swallowed)); /* without input */
+	swallowed = 0;
+	close(ends[1]);
+	assert_true(hub_wait_input(ends[0], &swallowed));
+	close(ends[0]);
+	hub_catch_signals(SIG_DFL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_sources),         cmocka_unit_test(test_paths),
-	    cmocka_unit_test(test_origins),         cmocka_unit_test(test_tree),
-	    cmocka_unit_test(test_tree_is_bounded), cmocka_unit_test(test_link),
-	    cmocka_unit_test(test_gguf_by_tag),     cmocka_unit_test(test_folders),
-	    cmocka_unit_test(test_local_names),     cmocka_unit_test(test_headers),
-	    cmocka_unit_test(test_progress),        cmocka_unit_test(test_sizes),
-	    cmocka_unit_test(test_waits),           cmocka_unit_test(test_no_signal_is_swallowed),
+	    cmocka_unit_test(test_sources),
+	    cmocka_unit_test(test_paths),
+	    cmocka_unit_test(test_origins),
+	    cmocka_unit_test(test_tree),
+	    cmocka_unit_test(test_tree_is_bounded),
+	    cmocka_unit_test(test_link),
+	    cmocka_unit_test(test_gguf_by_tag),
+	    cmocka_unit_test(test_folders),
+	    cmocka_unit_test(test_local_names),
+	    cmocka_unit_test(test_headers),
+	    cmocka_unit_test(test_progress),
+	    cmocka_unit_test(test_sizes),
+	    cmocka_unit_test(test_waits),
+	    cmocka_unit_test(test_no_signal_is_swallowed),
+	    cmocka_unit_test(test_no_signal_is_missed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
