@@ -224,7 +224,7 @@ node_modules() {
 run_e2e_file() {
 	local f=$1 log=$2 took rc ok bad skip work
 	work=$(work_folder)
-	TMPDIR=$work timed timeout -k 10 600 node --test-reporter=tap "$f" >"$log" 2>&1 </dev/null 8>&-
+	TMPDIR=$work timed timeout -k 10 1800 node --test-reporter=tap "$f" >"$log" 2>&1 </dev/null 8>&-
 	rc=$?
 	rm -rf "$work"
 	ok=$(tap_node_passed "$log")
