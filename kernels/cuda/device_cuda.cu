@@ -26,6 +26,7 @@
 #include "kernels/cuda/device_base.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/spills.h"
 
 /* Events: FIRST and up, before the first work of each mark's stretch and of the open one; MARK and up, the marks;
  * DONE, the end of what dev_sync waits for; BEFORE_ASIDE and AFTER_ASIDE, around copies aside; STAGED and up, after the
@@ -57,6 +58,7 @@ struct dev {
 	char name[160], pci[16];
 	int capability;
 	bool dependent; /* kernels may be started before the last one ends */
+	struct kn_spills spills;
 };
 
 /* For tests: later allocations are pinned host memory that the device accesses over the bus, so that tests can read
@@ -498,6 +500,8 @@ int dev_run(struct dev *d, const struct kn_command *c)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
+	if (c->kind == KN_CALL)
+		kn_spills_look(&d->spills, d->base.host, c);
 	begin_work(d);
 	cudaError_t rc = issue(d, c);
 	if (rc == cudaSuccess)

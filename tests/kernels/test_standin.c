@@ -59,6 +59,7 @@ static const struct kn_ops *with_library(const struct standin_library *l)
 		sb_##name(tested()); \
 	}
 CASE(in_flight)
+CASE(local_memory)
 CASE(two_gathers)
 CASE(growth)
 CASE(shapes)
@@ -117,6 +118,7 @@ static int cases(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(in_flight),
+	    cmocka_unit_test(local_memory),
 	    cmocka_unit_test(two_gathers),
 	    cmocka_unit_test(growth),
 	    cmocka_unit_test(pages),
