@@ -249,11 +249,8 @@ static void test_programs(void **arg)
 	static const struct {
 		const char *name;
 		bool slow;
-	} programs[] = {{"test_aside", false},
-			{"test_graphs", false},
-			{"test_ops", true},
-			{"test_engine_memory", true},
-			{"test_engine_ahead", true}};
+	} programs[] = {{"test_aside", false}, {"test_graphs", false},       {"test_ops", true},
+			{"test_steps", true},  {"test_engine_memory", true}, {"test_engine_ahead", true}};
 	for (int i = 0; i < N(programs); i++) {
 		const char *name = programs[i].slow ? "STANDIN_SLOW_SEEDS" : "STANDIN_SEEDS";
 		int n = seeds_of(name, programs[i].slow ? -1 : 1);
