@@ -220,7 +220,7 @@ $(CUDA_OBJ): $(B)/%.o: %.cu $(B)/cuda.flags
 
 $(B)/libsluice-cuda.so: $(CUDA_OBJ)
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared -cudart static -Xcompiler -static-libstdc++,-static-libgcc -Xlinker --exclude-libs,ALL -o $@.new $^
+	$(Q)$(NVCC) -shared -cudart static -Xcompiler -static-libstdc++,-static-libgcc -Xlinker --exclude-libs,ALL,-z,defs -o $@.new $^
 	$(Q)! readelf -d $@.new | grep NEEDED | grep -Ev '\[(lib(c|m|dl|rt|pthread)|ld-linux[-a-z0-9_]*)\.so\.[0-9]+\]' || { \
 	  echo "$@: needs more than the C library, which is all that a machine with a driver has"; exit 1; }
 	$(Q)mv $@.new $@

@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 
 /* Incremented when the meaning of this file or kernels.h changes; changes of size are detected anyway. */
-enum { KN_PLUGIN_ABI = 11 };
+enum { KN_PLUGIN_ABI = 12 };
 
 struct kn_plugin_host {
 	int abi;
@@ -23,7 +23,8 @@ struct kn_plugin_host {
 	int (*type_block)(int type);
 	size_t (*row_bytes)(int type, size_t n);
 	const char *(*type_name)(int type);
-	bool (*device_fault)(void); /* the emulation's: whether this launch fails (base/fault.h) */
+	bool (*device_fault)(void);           /* the emulation's: whether this launch fails (base/fault.h) */
+	void (*debugf)(const char *fmt, ...); /* a line of the log at the level debug */
 };
 
 /* host lives as long as the process. NULL and *err: no device, or no driver, or another version. */

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,8 +19,19 @@
 #include "base/alloc.h"
 #include "base/beside.h"
 #include "base/fault.h"
+#include "base/log.h"
 
 static bool device_fault(void) { return fault_hit(FAULT_DEVICE); }
+
+__attribute__((format(printf, 1, 2))) static void debugf(const char *fmt, ...)
+{
+	char line[256];
+	va_list args;
+	va_start(args, fmt);
+	vsnprintf(line, sizeof line, fmt, args);
+	va_end(args);
+	log_debug("%s", line);
+}
 
 static const struct kn_plugin_host host = {
     .abi = KN_PLUGIN_ABI,
@@ -33,6 +45,7 @@ static const struct kn_plugin_host host = {
     .row_bytes = kn_row_bytes,
     .type_name = kn_type_name,
     .device_fault = device_fault,
+    .debugf = debugf,
 };
 
 static struct found {

@@ -22,8 +22,8 @@
  *     converted there if they become bfloat16: one launch fewer a layer. Counted for heads of 128 in groups of 4: a warp
  *     has 4 numbers a lane of each head, up to 8 parts at a time: 4 waits for memory, 8 above 8 parts, 1.5 and 3 us,
  *     against 2.5 to 3 for a kernel that merges and converts. Above 16 parts (4096 positions) one warp would take
- *     longer than the launch costs, and the kernel does it: 32 launches more a step of this shape. A part's values begin
- *     at 16 bytes, so it is 8 bytes longer. Each block of a part has a fence and an atomic add. Not measured on a device.
+ *     longer than the launch costs, and the kernel does it: one launch more a layer. A part's values begin at 16 bytes,
+ *     so it is 8 bytes longer. Each block of a part has a fence and an atomic add. Not measured on a device.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/rows.h"

@@ -12,7 +12,7 @@
  *
  * Where the code is for compute capability 9.0 or later, the device starts a kernel while the one before it ends
  * (programmatic dependent launch); kn_begin waits for its results. Expected: from the end of one kernel to the start of
- * the next 0.6 us instead of 1 to 1.5, so some 150 us of an 8B decode's 240 launches. Not measured on a device.
+ * the next 0.6 us instead of 1 to 1.5, so 70 to 150 us of an 8B decode's 171 launches. Not measured on a device.
  *
  * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other
  * threads may load another model meanwhile. A failed capture leaves the device usable: the list then runs plainly,
@@ -26,6 +26,7 @@
 #include "kernels/cuda/device_base.h"
 #include "kernels/cuda/device_stream.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/spills.h"
 
 /* Events: FIRST and up, before the first work of each mark's stretch and of the open one; MARK and up, the marks;
  * DONE, the end of what dev_sync waits for; BEFORE_ASIDE and AFTER_ASIDE, around copies aside; STAGED and up, after the
@@ -57,6 +58,7 @@ struct dev {
 	char name[160], pci[16];
 	int capability;
 	bool dependent; /* kernels may be started before the last one ends */
+	struct kn_spills spills;
 };
 
 /* For tests: later allocations are pinned host memory that the device accesses over the bus, so that tests can read
@@ -498,6 +500,8 @@ int dev_run(struct dev *d, const struct kn_command *c)
 {
 	if (d->base.fault[0] != '\0')
 		return SL_EIO;
+	if (c->kind == KN_CALL)
+		kn_spills_look(&d->spills, d->base.host, c);
 	begin_work(d);
 	cudaError_t rc = issue(d, c);
 	if (rc == cudaSuccess)

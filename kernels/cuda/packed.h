@@ -138,23 +138,25 @@ template <int TYPE> __device__ static inline uint32_t kn_table_values(uint32_t n
 	return kn_of_table(n, 0x3F2D1801u, 0x766A5D4Fu, 0xA6998D81u, 0xF1D9C5B5u);
 }
 
-/* Expands a lane's quants of a slab and half to four pairs. piece[] is what the lane holds, starting with its first
- * slab of the group; slab is relative to the group. Exact: the integers are below 2048. BF16 stays BF16; FP8 values
- * come out times 2^-8. */
-template <int TYPE> __device__ static inline void kn_quants(const struct kn_u4 *piece, int slab, int half, uint32_t *q)
+/* Expands a lane's quants of a slab and half to four pairs. piece[]: what the lane holds (struct kn_u4 *) or reads
+ * (struct kn_pieces_at), from the first slab of the group on; slab is relative to the group. Exact: the integers are
+ * below 2048. BF16 stays BF16; FP8 values come out times 2^-8. */
+template <int TYPE, class PIECES>
+__device__ static inline void kn_quants(const PIECES &piece, int slab, int half, uint32_t *q)
 {
 	typedef kn_form<TYPE> form;
 	const uint32_t one = 0x64006400u; /* 1024 twice: a code in the low bits is added to it */
 	const uint32_t off = one + (uint32_t)form::off * 0x10001u;
 	if (form::main == 16) {
-		const struct kn_u4 &p = piece[2 * slab + half];
+		const struct kn_u4 p = piece[2 * slab + half];
 		UNROLL_FOR(int i = 0; i < 4; i++)
 			q[i] = kn_word(p, i);
 		return;
 	}
 	if (form::main == 8) {
+		const struct kn_u4 p = piece[slab];
 		UNROLL_FOR(int i = 0; i < 4; i++) {
-			uint32_t w = kn_word(piece[slab], 2 * half + i / 2);
+			uint32_t w = kn_word(p, 2 * half + i / 2);
 			if (TYPE == KN_CUDA_FP8) {
 				uint32_t x = kn_byte_perm(w, 0, i % 2 ? 0x3424 : 0x1404);
 				q[i] = (x & 0x80008000u) | (x & 0x7F007F00u) >> 1;
@@ -274,14 +276,26 @@ __device__ static inline void kn_scales(const struct kn_heads &h, int slab, floa
 	}
 }
 
+/* A lane's pieces in memory, from those of a group of slabs on: each is read when it is asked for. */
+struct kn_pieces_at {
+	const uint8_t *at;
+	__device__ struct kn_u4 operator[](int i) const { return kn_load_once(at + i * KN_PIECE); }
+};
+
+/* Of the group of slab `slab` of the chunk. */
+template <int TYPE> __device__ static inline struct kn_pieces_at kn_pieces_of(const uint8_t *record, int slab, int lane)
+{
+	typedef kn_form<TYPE> form;
+	return {record + slab / form::group * form::held * KN_PIECE + lane * 16};
+}
+
 /* Loads a lane's pieces for a group of slabs, from slab `slab` of the chunk on. */
 template <int TYPE>
 __device__ static inline void kn_load_pieces(const uint8_t *record, int slab, int lane, struct kn_u4 *piece)
 {
-	typedef kn_form<TYPE> form;
-	const uint8_t *at = record + slab / form::group * form::held * KN_PIECE + lane * 16;
-	UNROLL_FOR(int i = 0; i < form::held; i++)
-		piece[i] = kn_load_once(at + i * KN_PIECE);
+	const struct kn_pieces_at from = kn_pieces_of<TYPE>(record, slab, lane);
+	UNROLL_FOR(int i = 0; i < kn_form<TYPE>::held; i++)
+		piece[i] = from[i];
 }
 
 /* ---- a slab's product ---- */
@@ -343,11 +357,10 @@ template <int TYPE>
 __device__ static inline void kn_weights8(const uint8_t *record, int slab, int half, int lane, float *w)
 {
 	typedef kn_form<TYPE> form;
-	struct kn_u4 piece[form::held];
 	uint32_t q[4];
 	float scale[2], min[2];
-	kn_load_pieces<TYPE>(record, slab, lane, piece);
-	kn_quants<TYPE>(piece, slab % form::group, half, q);
+	/* Only the pieces that hold this slab, which is not known before: an array of all would be local memory. */
+	kn_quants<TYPE>(kn_pieces_of<TYPE>(record, slab, lane), slab % form::group, half, q);
 	kn_scales<TYPE>(kn_load_heads<TYPE>(record, half * 8 + lane / 4), slab, scale, min);
 	for (int e = 0; e < 8; e++) {
 		uint16_t h = (uint16_t)(q[e / 2] >> e % 2 * 16);

@@ -64,12 +64,15 @@ __device__ static inline void rotate(const struct turn &turn, const float *turns
 		const struct kn_f4 *by = (const struct kn_f4 *)(const void *)(turns + 2 * pair);
 		struct kn_f4 *first = (struct kn_f4 *)(void *)(head + a), *second = (struct kn_f4 *)(void *)(head + b);
 		struct kn_f4 u = *first, v = *second, low = by[0], high = by[1];
-		turn_pair(&u.x, turn.halves ? &v.x : &u.y, low.x, low.y, factor);
-		turn_pair(turn.halves ? &u.y : &u.z, turn.halves ? &v.y : &u.w, low.z, low.w, factor);
-		turn_pair(turn.halves ? &u.z : &v.x, turn.halves ? &v.z : &v.y, high.x, high.y, factor);
-		turn_pair(turn.halves ? &u.w : &v.z, &v.w, high.z, high.w, factor);
-		*first = u;
-		*second = v;
+		/* Values, not pointers to one or the other: these would keep both in local memory. */
+		struct kn_f4 even = turn.halves ? u : kn_f4{u.x, u.z, v.x, v.z};
+		struct kn_f4 odd = turn.halves ? v : kn_f4{u.y, u.w, v.y, v.w};
+		turn_pair(&even.x, &odd.x, low.x, low.y, factor);
+		turn_pair(&even.y, &odd.y, low.z, low.w, factor);
+		turn_pair(&even.z, &odd.z, high.x, high.y, factor);
+		turn_pair(&even.w, &odd.w, high.z, high.w, factor);
+		*first = turn.halves ? even : kn_f4{even.x, odd.x, even.y, odd.y};
+		*second = turn.halves ? odd : kn_f4{even.z, odd.z, even.w, odd.w};
 	}
 }
 

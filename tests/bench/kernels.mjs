@@ -15,23 +15,15 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { devices, resident } from './occupancy.mjs';
 
 const args = process.argv.slice(2);
 const option = args.indexOf('--archs');
 const archs = (option >= 0 ? args.splice(option, 2)[1] : '80,90,100,120').split(',').map(Number);
 const build = args[0] ?? 'build';
 
-// A multiprocessor (CUDA C++ programming guide, "Compute capabilities") and, of a large board of its kind, bytes a second over
-// all of them. The latency under load is taken as 0.7 µs.
+// The latency of memory under load is taken as 0.7 µs.
 const LATENCY_S = 0.7e-6;
-const devices = {
-  80: { warps: 64, blocks: 32, shared: 164 << 10, board: 'A100', rate: 2.0e12, sms: 108 },
-  86: { warps: 48, blocks: 16, shared: 100 << 10, board: 'A40', rate: 0.7e12, sms: 84 },
-  89: { warps: 48, blocks: 24, shared: 100 << 10, board: 'L40S', rate: 0.86e12, sms: 142 },
-  90: { warps: 64, blocks: 32, shared: 228 << 10, board: 'H200', rate: 4.8e12, sms: 132 },
-  100: { warps: 64, blocks: 32, shared: 228 << 10, board: 'B200', rate: 8.0e12, sms: 148 },
-  120: { warps: 48, blocks: 24, shared: 100 << 10, board: 'RTX 5090', rate: 1.79e12, sms: 170 },
-};
 // Kernels that stream weights or keys and values while tokens are decoded.
 const DECODE = /matvec|attend_parts|attend_mma|attend_tiles|product/;
 
@@ -154,13 +146,6 @@ function launches() {
 // Of a block: what its threads have asked for, and what is on its way to its shared memory, at most all of that.
 const inFlight = (k) => k.launch.threads * k.direct + Math.min(k.launch.threads * k.async, k.launch.shared);
 
-// Blocks of a kernel that a multiprocessor holds.
-function resident(k, launch, d) {
-  const warps = Math.ceil(launch.threads / 32), registers = Math.ceil(k.registers / 8) * 8 * 32;
-  const shared = Math.ceil((launch.shared + k.fixed + 1024) / 128) * 128;
-  return Math.min(d.blocks, Math.floor(d.warps / warps), Math.floor(65536 / registers / warps), Math.floor(d.shared / shared));
-}
-
 // ---- the table ----
 
 const so = readFileSync(join(build, 'libsluice-cuda.so'));
@@ -193,7 +178,8 @@ for (const arch of archs) {
       wrong.push(`${arch}: ${k.title} uses local memory: ${k.frame} bytes, ${k.spills} instructions`);
     const cells = [`\`${k.title}\``, k.registers, k.frame, k.instructions];
     if (k.launch) {
-      const blocks = resident(k, k.launch, d), flight = blocks * inFlight(k);
+      const blocks = resident({ registers: k.registers, threads: k.launch.threads, shared: k.launch.shared + k.fixed }, d);
+      const flight = blocks * inFlight(k);
       if (blocks < 1) wrong.push(`${arch}: ${k.title} does not fit on a multiprocessor`);
       cells.push(k.launch.threads, k.launch.shared + k.fixed, blocks, blocks * k.launch.threads / 32, (flight / 1024).toFixed(1));
       cells.push(DECODE.test(k.title) ? `${Math.round(100 * flight / need)} %` : '–');

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "base/log.h"
 #include "tests/kernels/tables.h"
 #include "tests/standin/standin_api.h"
 
@@ -185,6 +186,55 @@ static void sb_in_flight(const struct kn_ops *o)
 	assert_int_equal(o->step_issue(s.b), 0);
 	assert_int_equal(o->step_wait(s.b), 0);
 	sb_close(&s);
+	sb_nothing_left();
+}
+
+/* What one step of n rows writes to standard error. */
+static void sb_said(struct sb *s, int n_rows, char *text, size_t size)
+{
+	char path[] = "/tmp/sluice-standin-said-XXXXXX";
+	int fd = mkstemp(path), saved = dup(STDERR_FILENO);
+	assert_true(fd >= 0 && saved >= 0);
+	unlink(path);
+	dup2(fd, STDERR_FILENO);
+	int rc = sb_step(s, n_rows);
+	rc = rc == 0 ? sb_wait(s) : rc;
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	assert_int_equal(rc, 0);
+	ssize_t n = pread(fd, text, size - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	close(fd);
+}
+
+/* A kernel that needs local memory on this device is named when it comes for the first time, and no other. A runtime
+ * that does not know its name leaves the source's. */
+static void sb_local_memory(const struct kn_ops *o)
+{
+	enum { MISSING = 100 /* cudaErrorNoDevice */ };
+	static const char line[] =
+	    "CUDA kernel gather needs 96 bytes of local memory a thread on this device, beside 32 "
+	    "registers\n";
+	char text[1024];
+	log_set_level(LOG_DEBUG);
+	for (int i = 0; i < 3; i++) {
+		struct sb s;
+		SB_CALL(sb_so, void (*)(const char *, size_t), "sluice_standin_local_memory", "gather", i < 2 ? 96 : 0);
+		SB_CALL(sb_so, void (*)(const char *, int, int), "sluice_standin_fail", "cudaFuncGetName", i == 1,
+			MISSING);
+		sb_open(&s, o);
+		sb_said(&s, 1, text, sizeof text);
+		const char *at = strstr(text, "CUDA kernel");
+		assert_true((at != NULL) == (i < 2));
+		if (at != NULL)
+			assert_string_equal(at, line);
+		for (int n = 2; n < 5; n++) { /* other lists, so no graphs */
+			sb_said(&s, n, text, sizeof text);
+			assert_string_equal(text, "");
+		}
+		sb_close(&s);
+	}
+	log_set_level(LOG_INFO);
 	sb_nothing_left();
 }
 

@@ -59,6 +59,7 @@ static const struct kn_ops *with_library(const struct standin_library *l)
 		sb_##name(tested()); \
 	}
 CASE(in_flight)
+CASE(local_memory)
 CASE(two_gathers)
 CASE(growth)
 CASE(shapes)
@@ -117,6 +118,7 @@ static int cases(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(in_flight),
+	    cmocka_unit_test(local_memory),
 	    cmocka_unit_test(two_gathers),
 	    cmocka_unit_test(growth),
 	    cmocka_unit_test(pages),
@@ -247,11 +249,8 @@ static void test_programs(void **arg)
 	static const struct {
 		const char *name;
 		bool slow;
-	} programs[] = {{"test_aside", false},
-			{"test_graphs", false},
-			{"test_ops", true},
-			{"test_engine_memory", true},
-			{"test_engine_ahead", true}};
+	} programs[] = {{"test_aside", false}, {"test_graphs", false},       {"test_ops", true},
+			{"test_steps", true},  {"test_engine_memory", true}, {"test_engine_ahead", true}};
 	for (int i = 0; i < N(programs); i++) {
 		const char *name = programs[i].slow ? "STANDIN_SLOW_SEEDS" : "STANDIN_SEEDS";
 		int n = seeds_of(name, programs[i].slow ? -1 : 1);

@@ -5,6 +5,7 @@
  */
 #include "tests/standin/standin.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/plugin.h"
@@ -24,11 +25,20 @@ static struct kernel kernels[MAX_KERNELS];
 static const struct kn_plugin_host *program;
 static struct emu_blocks *blocks;
 static int fail_in;
+static char with_local[64];
+static size_t local_bytes;
 
 extern "C" __attribute__((visibility("default"))) void sluice_emulation_fail(int n)
 {
 	struct held h;
 	fail_in = n;
+}
+
+extern "C" __attribute__((visibility("default"))) void sluice_standin_local_memory(const char *kernel, size_t bytes)
+{
+	struct held h;
+	snprintf(with_local, sizeof with_local, "%s", kernel);
+	local_bytes = bytes;
 }
 
 bool kernel_struck(void) { return (fail_in > 0 && --fail_in == 0) || (program != NULL && program->device_fault()); }
@@ -132,9 +142,24 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *f)
 	*out = {};
 	if (f == NULL)
 		return standin_refuse(cudaErrorInvalidDeviceFunction, "attributes of no kernel");
+	const struct kernel *k = find(f);
 	out->maxThreadsPerBlock = MAX_THREADS;
+	out->localSizeBytes = k->at != NULL && strcmp(k->name, with_local) == 0 ? local_bytes : 0;
 	out->numRegs = 32;
 	out->binaryVersion = out->ptxVersion = standin_capability();
+	return standin_broken;
+}
+
+cudaError_t cudaFuncGetName(const char **out, const void *f)
+{
+	struct held h;
+	cudaError_t e;
+	const struct kernel *k = find(f);
+	if (standin_struck(__func__, &e))
+		return standin_error(e);
+	if (f == NULL || k->at == NULL)
+		return standin_refuse(cudaErrorInvalidDeviceFunction, "the name of no kernel");
+	*out = k->name;
 	return standin_broken;
 }
 

@@ -70,6 +70,9 @@ void sluice_standin_fail(const char *call, int n, int error);
 /* f runs in a thread of its own at the beginning of each capture; NULL: none does. */
 void sluice_standin_on_capture(void (*f)(void *ctx), void *ctx);
 
+/* A thread of kernels of that name, as the source has it, needs so many bytes of local memory; no other's does. */
+void sluice_standin_local_memory(const char *kernel, size_t bytes);
+
 /* What there is now. */
 struct standin_alive {
 	int streams, events, graphs, executables, device_pieces, pinned_pieces, pending;
