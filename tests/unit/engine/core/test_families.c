@@ -584,23 +584,24 @@ enum { N_CASES = N_FIRST + sizeof seconds / sizeof *seconds };
 
 static const struct family *family_at(size_t c) { return c < N_FIRST ? &cases[c] : &seconds[c - N_FIRST].family; }
 
-/* Widths that no block, vector or tile divides. Heads keep theirs where a scaling of the rotary embedding was computed
- * for it. */
+/* Widths that no block and hardly a vector divides. Heads keep theirs where a scaling of the rotary embedding was
+ * computed for it. */
 static struct oracle odd_sizes(const struct odd_shape *odd, struct oracle m, struct model_arch *a)
 {
-	enum { EMBD = 90, FF = 75, FF_EXPERT = 53, HEAD = 28 };
+	enum { FF = 75, FF_EXPERT = 53, HEAD = 30, TURNED = 14 };
 	bool scaled_scores = fabs(m.score_scale * sqrt(m.head_dim) - 1) > 1e-9;
-	a->n_embd = m.n_embd = EMBD;
+	bool plain_rope = a->rope.scaling == ARCH_ROPE_PLAIN;
 	a->n_heads = m.n_heads = odd->heads;
 	a->n_kv_heads = m.n_kv = odd->kv;
-	a->n_ff = m.n_ff = FF;
+	a->n_embd = m.n_embd = odd->heads * (plain_rope ? HEAD : m.head_dim);
+	a->n_ff = m.n_ff = odd->n > 0 && m.n_dense == 0 ? FF_EXPERT : FF;
 	if (m.gelu)
-		a->embed_scale = (float)(m.embed_scale = sqrt(EMBD));
+		a->embed_scale = (float)(m.embed_scale = sqrt(m.n_embd));
 	if (odd->window > 0)
 		a->window = m.window = odd->window;
-	if (a->rope.scaling == ARCH_ROPE_PLAIN) {
+	if (plain_rope) {
 		a->head_dim = m.head_dim = HEAD;
-		a->rope.n_rot = a->rope_windowed.n_rot = m.turned = m.turned > 0 ? HEAD / 2 : HEAD;
+		a->rope.n_rot = a->rope_windowed.n_rot = m.turned = m.turned > 0 ? TURNED : HEAD;
 		plain(plain_freq, m.turned, a->rope.base);
 		if (!scaled_scores)
 			a->attn_scale = (float)(m.score_scale = 1 / sqrt(HEAD));
