@@ -109,7 +109,8 @@ const struct arch_family *arch_family_find(const char *name, size_t n)
 
 const char *arch_family_eps_key(const struct arch_family *f)
 {
-	return f->common.layer_norm && !f->rms_key ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+	return f->common.layer_norm && !f->rms_key ? "attention.layer_norm_epsilon"
+						   : "attention.layer_norm_rms_epsilon";
 }
 
 void arch_family_list(char *out, size_t bytes)

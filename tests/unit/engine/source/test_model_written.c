@@ -65,10 +65,9 @@ static void test_epsilon_keys(void **arg)
 {
 	static const struct {
 		const char *shape, *key, *other;
-	} cases[] = {
-	    {"tiny-phimoe", "phimoe.attention.layer_norm_rms_epsilon", "phimoe.attention.layer_norm_epsilon"},
-	    {"tiny-falcon", "falcon.attention.layer_norm_epsilon", "falcon.attention.layer_norm_rms_epsilon"},
-	    {"tiny-olmo2", "olmo2.attention.layer_norm_rms_epsilon", "olmo2.attention.layer_norm_epsilon"}};
+	} cases[] = {{"tiny-phimoe", "phimoe.attention.layer_norm_rms_epsilon", "phimoe.attention.layer_norm_epsilon"},
+		     {"tiny-falcon", "falcon.attention.layer_norm_epsilon", "falcon.attention.layer_norm_rms_epsilon"},
+		     {"tiny-olmo2", "olmo2.attention.layer_norm_rms_epsilon", "olmo2.attention.layer_norm_epsilon"}};
 	(void)arg;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct model_arch a;
