@@ -221,18 +221,25 @@ static int read_denormalizer(struct reading *r, struct proto_str bytes)
 
 /* ---- the whole ---- */
 
+/* Whether s is byte as its piece is written: <0x0A>. */
+static bool is_byte(struct proto_str s, unsigned byte)
+{
+	char text[8];
+	snprintf(text, sizeof text, "<0x%02X>", byte & 0xFF);
+	return s.n == 6 && memcmp(s.at, text, 6) == 0;
+}
+
 static int check_bytes(struct reading *r)
 {
 	bool has[256] = {false};
 	int n = 0;
 	for (size_t i = 0; i < r->m->n; i++) {
-		unsigned byte;
-		char text[8] = "";
+		unsigned byte = 0;
 		if (r->m->attrs[i] != TOK_BYTE)
 			continue;
-		if (r->m->pieces[i].n == 6)
-			memcpy(text, r->m->pieces[i].at, 6);
-		if (sscanf(text, "<0x%02X>", &byte) != 1)
+		while (byte < 256 && !is_byte(r->m->pieces[i], byte))
+			byte++;
+		if (byte == 256)
 			return sl_errf(r->err, SL_EINVAL, "piece %zu is of a byte but not written as one", i);
 		n += !has[byte];
 		has[byte] = true;

@@ -75,6 +75,7 @@ static inline size_t cm_make(char *out)
 		n += strlen(strcpy(strings + n, cm_entries[e].to)) + 1;
 	}
 	memset(cm_units, 0, sizeof cm_units);
+	memset(cm_is_base, 0, sizeof cm_is_base);
 	cm_units[0] = 1; /* taken */
 	cm_place(0, "", 0);
 	cm_units[0] &= ~1u;
