@@ -161,6 +161,7 @@ static int pick_gguf(const struct hub_files *all, const char *tag, struct hub_fi
 static const char *const companions[] = {"config.json",
 					 "generation_config.json",
 					 "tokenizer.json",
+					 "tokenizer.model",
 					 "tokenizer_config.json",
 					 "special_tokens_map.json",
 					 "added_tokens.json",
@@ -208,6 +209,8 @@ static int pick_folder(const struct hub_files *all, struct hub_files *out, struc
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < sizeof companions / sizeof *companions; i++) {
 		const struct hub_file *f = find(all, companions[i]);
+		if (strcmp(companions[i], "tokenizer.model") == 0 && find(all, "tokenizer.json") != NULL)
+			continue; /* read only where there is no tokenizer.json */
 		rc = f != NULL ? hub_files_add(out, f) : 0;
 	}
 	for (size_t i = 0; rc == 0 && i < all->n; i++)

@@ -47,7 +47,7 @@ static const char usage[] =
     "tokenize  converts text on standard input to a JSON array of ids; --decode converts ids to text.\n"
     "          --lines: each line is a JSON string (or an array of ids). --trusted: control tokens in\n"
     "          the text are recognized. --cleanse off|light|full: cleanses it like a user's message.\n"
-    "          FILE may also be a tokenizer.json\n"
+    "          FILE may also be a tokenizer.json or a SentencePiece tokenizer.model\n"
     "render    applies a chat template and prints the prompt. The chat is {\"messages\":[…],\n"
     "          \"tools\":[…], \"chat_template_kwargs\":{…}} on standard input or in the file CHAT. FILE\n"
     "          is a GGUF or .jinja file, a tokenizer_config.json or a model folder\n";

@@ -13,6 +13,7 @@
 #include "engine/file/gguf.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
+#include "engine/source/hf_folder.h"
 #include "engine/source/model_file.h"
 #include "kernels/kernels.h"
 #include "kernels/kv_type.h"
@@ -52,7 +53,8 @@ static void describe_tokenizer(struct facts *f)
 	struct gguf_array tokens = {.n = 0};
 	struct sl_err ignored;
 	if (g == NULL) {
-		snprintf(f->tokenizer, sizeof f->tokenizer, "tokenizer.json");
+		bool spm = model_file_folder(f->file) != NULL && hf_has_spm(model_file_folder(f->file));
+		snprintf(f->tokenizer, sizeof f->tokenizer, spm ? "tokenizer.model" : "tokenizer.json");
 		return;
 	}
 	if (gguf_get_str(g, "tokenizer.ggml.model", &kind, &ignored) == 0 &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `sluice model tokenize`: text to ids and back. FILE is a GGUF file, a tokenizer.json, or a folder with one (and its
- * tokenizer_config.json). With --lines each line of standard input is one JSON value, so thousands of texts can be
- * compared in one run.
+ * `sluice model tokenize`: text to ids and back. FILE is a GGUF file, a tokenizer.json, a SentencePiece model (.model),
+ * or a folder with one of the latter two (and what is beside it). With --lines each line of standard input is one JSON
+ * value, so thousands of texts can be compared in one run.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -36,15 +36,53 @@ static int open_json(const char *path, const char *config, struct tokenizer **ou
 	return rc;
 }
 
+/* Empty where there is no such file. */
+static void read_beside(const char *folder, const char *name, struct sl_buf *out)
+{
+	char path[MAX_PATH];
+	struct sl_err ignored;
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	if (model_read(path, MAX_TOKENIZER_JSON, out, &ignored) != 0)
+		buf_clear(out, 0);
+}
+
+static struct proto_str text_of(const struct sl_buf *b)
+{
+	return (struct proto_str){(const char *)buf_data(b), b->len};
+}
+
+/* folder: where added_tokens.json and tokenizer_config.json are; NULL: nowhere. */
+static int open_spm(const char *path, const char *folder, struct tokenizer **out, struct sl_err *err)
+{
+	struct sl_buf model, added, config;
+	buf_init(&added, 0);
+	buf_init(&config, 0);
+	int rc = model_read(path, MAX_TOKENIZER_JSON, &model, err);
+	if (rc == 0 && folder != NULL) {
+		read_beside(folder, "added_tokens.json", &added);
+		read_beside(folder, "tokenizer_config.json", &config);
+	}
+	if (rc == 0)
+		rc = tokenizer_create_spm(text_of(&model), text_of(&added), text_of(&config), out, err);
+	buf_dispose(&model);
+	buf_dispose(&added);
+	buf_dispose(&config);
+	return rc;
+}
+
 static int open_tokenizer(const char *path, struct tokenizer **out, struct sl_err *err)
 {
 	struct stat st;
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		char json[MAX_PATH], config[MAX_PATH];
+		char json[MAX_PATH], config[MAX_PATH], model[MAX_PATH];
 		snprintf(json, sizeof json, "%s/tokenizer.json", path);
 		snprintf(config, sizeof config, "%s/tokenizer_config.json", path);
-		return open_json(json, config, out, err);
+		snprintf(model, sizeof model, "%s/tokenizer.model", path);
+		return stat(json, &st) != 0 && stat(model, &st) == 0 ? open_spm(model, path, out, err)
+								     : open_json(json, config, out, err);
 	}
+	if (model_ends_with(path, ".model"))
+		return open_spm(path, NULL, out, err);
 	if (model_ends_with(path, ".json"))
 		return open_json(path, NULL, out, err);
 	struct gguf *g;

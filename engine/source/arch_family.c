@@ -57,6 +57,7 @@ static const struct arch_family families[] = {
      .halves = true,
      .experts = true,
      .sparse = true,
+     .rms_key = true,
      .common = {.layer_norm = true, .norm_biases = true, .qkv_bias = true, .o_bias = true, .head_bias = true}},
     {.name = "command-r",
      .hf_pairs = true,
@@ -104,6 +105,12 @@ const struct arch_family *arch_family_find(const char *name, size_t n)
 		if (strlen(families[i].name) == n && memcmp(families[i].name, name, n) == 0)
 			return &families[i];
 	return NULL;
+}
+
+const char *arch_family_eps_key(const struct arch_family *f)
+{
+	return f->common.layer_norm && !f->rms_key ? "attention.layer_norm_epsilon"
+						   : "attention.layer_norm_rms_epsilon";
 }
 
 void arch_family_list(char *out, size_t bytes)

@@ -30,10 +30,13 @@ struct arch_family {
 	bool may_mix; /* files with and without experts are of this family */
 	bool grows;   /* queries may grow with their positions: Ministral 3 */
 	bool sparse;  /* Phi-3.5-MoE's choice: kn_route.sparse */
+	bool rms_key; /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */
 	/* What they all have; numbers are 0, and each reader fills in what its files have keys for. */
 	struct model_arch common;
 };
 
+/* The key of its norms' epsilon in GGUF, after "<family>.". */
+const char *arch_family_eps_key(const struct arch_family *f);
 /* NULL: unknown. */
 const struct arch_family *arch_family_find(const char *name, size_t n);
 /* "llama, qwen2, …", of families that GGUF files may have. */

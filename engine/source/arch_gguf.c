@@ -308,7 +308,7 @@ static void read_pooling(struct reader *r, struct model_arch *a)
 
 static void read_norm(struct reader *r, struct model_arch *a)
 {
-	const char *key = a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+	const char *key = arch_family_eps_key(find(r));
 	a->rms_eps = (float)get_float(r, key, 1e-30, 0.999, 0);
 	if (a->rms_eps == 0)
 		fault(r, SL_EINVAL, "%s.%s is missing", a->family, key);

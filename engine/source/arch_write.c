@@ -142,8 +142,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
 	put_u32(w, a, "attention.key_length", a->head_dim);
 	put_u32(w, a, "attention.value_length", a->head_dim);
-	put_f32(w, a, a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
-		(double)a->rms_eps);
+	put_f32(w, a, arch_family_eps_key(f), (double)a->rms_eps);
 	put_u32(w, a, "vocab_size", a->n_vocab);
 	put_u32(w, a, "rope.dimension_count", r->n_rot);
 	put_f32(w, a, "rope.freq_base", r->base);

@@ -33,7 +33,7 @@ const char *hf_note(const struct hf_folder *f);
 /* How its rows are pooled, from modules.json and 1_Pooling/config.json of the sentence-transformers library: an enum
  * arch_pooling, ARCH_POOL_NONE without such files. SL_EUNSUPPORTED: an unsupported way. */
 int hf_pooling(const struct hf_folder *f, enum arch_pooling *out, struct sl_err *err);
-/* Tokens of tokenizer.json, including added ones; 0: unknown (hf_tokenizer.c). */
+/* Tokens of the tokenizer, including added ones; 0: unknown (hf_tokenizer.c). */
 int hf_count_tokens(const struct hf_folder *f);
 
 /* The text model's tensors, under GGUF's names (in storage of f), in the files' order. Vectors of F16 or BF16 become
@@ -44,6 +44,8 @@ int hf_tensors(struct hf_folder *f, struct model_tensor **out, size_t *n, struct
 
 /* Tokens that end an answer, from generation_config.json and config.json. */
 const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n);
+/* From tokenizer.json or, without it, from SentencePiece's tokenizer.model and the files beside it. */
+bool hf_has_spm(const struct hf_folder *f);
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err);
 /* SL_ENOTFOUND: there is none. */
 int hf_template(const struct hf_folder *f, struct proto_str *out, struct sl_err *err);

@@ -415,6 +415,15 @@ int hf_count_tokens(const struct hf_folder *f)
 {
 	struct map_file map = {0};
 	struct vocab v = {.folder = f};
+	if (hf_has_spm(f)) {
+		struct tokenizer *t;
+		struct sl_err ignored;
+		if (hf_tokenizer(f, &t, &ignored) != 0)
+			return 0;
+		int n = tokenizer_n_vocab(t);
+		tokenizer_destroy(t);
+		return n;
+	}
 	if (hf_map(f, "tokenizer.json", &map, NULL) != 0)
 		return 0;
 	int rc = scan_file(&v, (struct proto_str){.at = (const char *)map.at, .n = map.bytes});
@@ -428,6 +437,9 @@ int hf_write_tokenizer(const struct hf_folder *f, int n_vocab, struct gguf_write
 	struct proto_str template;
 	struct sl_err ignored;
 	struct vocab v = {.folder = f, .w = w, .err = err, .n = n_vocab};
+	if (hf_has_spm(f))
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s: a tokenizer.model can't be written to GGUF (tokenizer.json can)", hf_path(f));
 	int rc = hf_map(f, "tokenizer.json", &map, err);
 	if (rc != 0)
 		return rc;

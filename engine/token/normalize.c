@@ -27,6 +27,9 @@ struct step {
 	/* NORM_CHARSMAP: in text. */
 	const uint8_t *units, *strings;
 	size_t n_units, n_strings;
+	struct proto_str *kept; /* words that pass: by first byte, then longest first; owned with kept_text */
+	char *kept_text;
+	uint32_t kept_from[257];
 };
 
 struct norm {
@@ -47,6 +50,8 @@ void norm_destroy(struct norm *m)
 	for (int i = 0; i < m->n; i++) {
 		sl_free(m->steps[i].text);
 		sl_free(m->steps[i].with);
+		sl_free(m->steps[i].kept);
+		sl_free(m->steps[i].kept_text);
 		pcre2_code_free(m->steps[i].code);
 	}
 	sl_free(m);
@@ -86,7 +91,7 @@ int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct 
 		return sl_errf(err, SL_ENOMEM, "no memory for the normalizer");
 	if (kind == NORM_CHARSMAP || kind == NORM_CHARSMAP_GRAPHEMES)
 		return read_charsmap(s, err);
-	if (kind == NORM_REPLACE && text.n == 0)
+	if ((kind == NORM_REPLACE || kind == NORM_CUT_TAIL) && text.n == 0)
 		return sl_errf(err, SL_EINVAL, "a normalizer replaces the empty text");
 	if (kind != NORM_REPLACE_REGEX)
 		return 0;
@@ -96,6 +101,51 @@ int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct 
 	if (s->code == NULL)
 		return sl_errf(err, SL_EINVAL, "a normalizer's pattern is malformed at its byte %zu", (size_t)at);
 	(void)pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE);
+	return 0;
+}
+
+static int by_first_then_longest(const void *a, const void *b)
+{
+	const struct proto_str *x = a, *y = b;
+	if (x->at[0] != y->at[0])
+		return (uint8_t)x->at[0] < (uint8_t)y->at[0] ? -1 : 1;
+	return (x->n < y->n) - (x->n > y->n);
+}
+
+int norm_keep(struct norm *m, const struct proto_str *words, size_t n, struct sl_err *err)
+{
+	struct step *s = &m->steps[m->n - 1];
+	size_t bytes = 0, k = 0;
+	for (size_t i = 0; i < n; i++)
+		bytes += words[i].n;
+	s->kept = sl_zalloc_n(n + 1, sizeof *s->kept);
+	s->kept_text = sl_alloc(bytes + 1);
+	if (s->kept == NULL || s->kept_text == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the normalizer");
+	char *to = s->kept_text;
+	for (size_t i = 0; i < n; i++) {
+		memcpy(to, words[i].at, words[i].n);
+		s->kept[i] = (struct proto_str){to, words[i].n};
+		to += words[i].n;
+	}
+	qsort(s->kept, n, sizeof *s->kept, by_first_then_longest);
+	for (unsigned first = 0; first < 256; first++) {
+		while (k < n && (uint8_t)s->kept[k].at[0] < first)
+			k++;
+		s->kept_from[first] = (uint32_t)k;
+	}
+	s->kept_from[256] = (uint32_t)n;
+	return 0;
+}
+
+/* The bytes of the longest kept word at the beginning of text; 0: none. */
+static size_t kept_bytes(const struct step *s, const char *text, size_t n)
+{
+	if (s->kept == NULL)
+		return 0;
+	for (uint32_t i = s->kept_from[(uint8_t)text[0]]; i < s->kept_from[(uint8_t)text[0] + 1]; i++)
+		if (s->kept[i].n <= n && memcmp(s->kept[i].at, text, s->kept[i].n) == 0)
+			return s->kept[i].n;
 	return 0;
 }
 
@@ -349,6 +399,12 @@ static int apply_charsmap(const struct step *s, const char *at, size_t n, struct
 {
 	int rc = 0;
 	for (size_t i = 0; i < n && rc == 0;) {
+		size_t kept = kept_bytes(s, at + i, n - i);
+		if (kept > 0) {
+			rc = buf_append(out, at + i, kept);
+			i += kept;
+			continue;
+		}
 		size_t string = 0, len = find_entry(s, at + i, n - i < 64 ? n - i : 64, false, &string);
 		if (len > 0) {
 			const char *with = (const char *)s->strings + string;
@@ -434,6 +490,10 @@ static int run_step(const struct step *s, const char *at, size_t n, struct sl_bu
 	}
 	case NORM_STRIP_LEFT:
 	case NORM_STRIP_RIGHT: return strip(s->kind, at, n, out);
+	case NORM_CUT_TAIL:
+		while (n >= s->n_text && memcmp(at + n - s->n_text, s->text, s->n_text) == 0)
+			n -= s->n_text;
+		return buf_append(out, at, n);
 	case NORM_STRIP_SPACES: return strip_spaces(at, n, out);
 	case NORM_CHARSMAP: return apply_charsmap(s, at, n, out);
 	case NORM_CHARSMAP_GRAPHEMES: return by_runs(replace_graphemes, (void *)(uintptr_t)s, at, n, out);

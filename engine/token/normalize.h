@@ -25,6 +25,7 @@ enum norm_kind {
 	NORM_STRIP_LEFT,
 	NORM_STRIP_RIGHT,        /* white space */
 	NORM_STRIP_SPACES,       /* U+0020, at both ends */
+	NORM_CUT_TAIL,           /* text, however often it stands at the end */
 	NORM_STRIP_ACCENTS,      /* non-spacing marks */
 	NORM_CLEAN,              /* BERT: drops control characters, white space becomes a space */
 	NORM_SPACE_CJK,          /* BERT: spaces around ideographs */
@@ -39,6 +40,8 @@ int norm_create(struct norm **out);
 void norm_destroy(struct norm *m);
 /* Copies text and with. SL_EINVAL for a pattern or a table that is malformed. */
 int norm_add(struct norm *m, enum norm_kind kind, struct proto_str text, struct proto_str with, struct sl_err *err);
+/* Words that m's last step, of NORM_CHARSMAP, passes unchanged; the longest counts. Copied. SL_ENOMEM. */
+int norm_keep(struct norm *m, const struct proto_str *words, size_t n, struct sl_err *err);
 /* Replaces what out holds. SL_ENOMEM, SL_ELIMIT (out's bound, or a pattern's match limit). */
 int norm_apply(const struct norm *m, const char *text, size_t n, struct sl_buf *out);
 bool norm_is_empty(const struct norm *m);

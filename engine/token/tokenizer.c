@@ -35,6 +35,13 @@ struct token {
 	bool end;
 };
 
+/* Ids of tokens that are found by their text: by first byte, then longest first. */
+struct written {
+	int32_t *ids;
+	size_t n;
+	uint32_t from[257];
+};
+
 struct tokenizer {
 	struct token *tokens;
 	size_t n;
@@ -46,8 +53,8 @@ struct tokenizer {
 	struct wordpiece *wordpiece;
 	uint32_t *words; /* ids by their bytes, open addressed; NULL unless whole words count */
 	size_t words_mask;
-	int32_t *special; /* ids of control and user-defined tokens: by first byte, then longest first */
-	uint32_t special_from[257];
+	struct written special; /* control and user-defined tokens, found in text */
+	struct written inner;   /* found in what is to be merged; of TOK_INNER */
 	int32_t bos, eos;
 	int32_t before, after; /* of an input */
 	bool add_bos, strips_space, twice;
@@ -213,6 +220,8 @@ static struct proto_str ordinary(const struct tokenizer *t, const struct tok_sou
 {
 	if (t->tokens[i].attr != TOK_NORMAL && t->tokens[i].attr != TOK_USER)
 		return (struct proto_str){0};
+	if (src->as_library && t->tokens[i].attr == TOK_USER && (t->tokens[i].flags & TOK_INNER) == 0)
+		return (struct proto_str){0};
 	if (src->kind == TOK_BPE_BYTES)
 		return (struct proto_str){t->tokens[i].at, t->tokens[i].n};
 	if (src->byte_fallback && byte_written(src->tokens[i]) >= 0)
@@ -272,6 +281,7 @@ static int create_model(struct tokenizer *t, const struct tok_source *src, const
 		struct unigram_source u = {.tokens = texts,
 					   .scores = src->scores,
 					   .n_tokens = t->n,
+					   .attrs = src->as_library ? src->attrs : NULL,
 					   .unknown = src->unknown,
 					   .byte_tokens = src->byte_fallback ? byte_tokens : NULL};
 		rc = unigram_create(&u, &t->unigram, err);
@@ -330,24 +340,28 @@ static int by_first_then_longest(const void *a, const void *b, void *arg)
 	return ia < ib ? -1 : 1;
 }
 
-static int index_special(struct tokenizer *t, struct sl_err *err)
+static bool is_found(const struct token *tok, bool inner)
+{
+	return tok->n_written > 0 && ((tok->flags & TOK_INNER) != 0) == inner;
+}
+
+static int index_written(struct tokenizer *t, struct written *w, bool inner, struct sl_err *err)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < t->n; i++)
-		n += t->tokens[i].n_written > 0;
-	t->special = sl_zalloc_n(n + 1, sizeof(*t->special));
-	if (t->special == NULL)
+		n += is_found(&t->tokens[i], inner);
+	w->ids = sl_zalloc_n(n + 1, sizeof(*w->ids));
+	if (w->ids == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the vocabulary");
-	n = 0;
 	for (size_t i = 0; i < t->n; i++)
-		if (t->tokens[i].n_written > 0)
-			t->special[n++] = (int32_t)i;
-	qsort_r(t->special, n, sizeof(*t->special), by_first_then_longest, t);
+		if (is_found(&t->tokens[i], inner))
+			w->ids[w->n++] = (int32_t)i;
+	qsort_r(w->ids, n, sizeof(*w->ids), by_first_then_longest, t);
 	size_t k = 0;
 	for (unsigned first = 0; first <= 256; first++) {
-		while (k < n && (uint8_t)t->tokens[t->special[k]].written[0] < first)
+		while (k < n && (uint8_t)t->tokens[w->ids[k]].written[0] < first)
 			k++;
-		t->special_from[first] = (uint32_t)(first == 256 ? n : k);
+		w->from[first] = (uint32_t)(first == 256 ? n : k);
 	}
 	return 0;
 }
@@ -433,7 +447,9 @@ int tokenizer_create_from(const struct tok_source *src, struct tokenizer **out, 
 	if (rc == 0 && pretok_whole_words(t->pretok))
 		rc = index_words(t, err);
 	if (rc == 0)
-		rc = index_special(t, err);
+		rc = index_written(t, &t->special, false, err);
+	if (rc == 0)
+		rc = index_written(t, &t->inner, true, err);
 	if (rc != 0) {
 		tokenizer_destroy(t);
 		return rc;
@@ -462,7 +478,8 @@ void tokenizer_destroy(struct tokenizer *t)
 	sl_free(t->tokens);
 	sl_free(t->mem);
 	sl_free(t->words);
-	sl_free(t->special);
+	sl_free(t->special.ids);
+	sl_free(t->inner.ids);
 	sl_free(t);
 }
 
@@ -474,6 +491,50 @@ struct encoding {
 	struct sl_buf normal; /* a segment, normalized */
 	struct tok_ids *out;
 };
+
+static bool is_word_byte(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+	       (uint8_t)c >= 0x80;
+}
+
+/* The longest of w's tokens at text[i]; control tokens only within trusted bytes. -1: none. */
+static int32_t match_written(const struct tokenizer *t, const struct written *w, const char *text, size_t n, size_t i,
+			     size_t trusted_to)
+{
+	unsigned first = (uint8_t)text[i];
+	for (uint32_t k = w->from[first]; k < w->from[first + 1]; k++) {
+		const struct token *tok = &t->tokens[w->ids[k]];
+		size_t most = tok->attr == TOK_CONTROL ? trusted_to : n, end = i + tok->n_written;
+		if (end > most || memcmp(tok->written, text + i, tok->n_written) != 0)
+			continue;
+		if ((tok->flags & TOK_SINGLE_WORD) != 0 &&
+		    ((i > 0 && is_word_byte(text[i - 1])) || (end < n && is_word_byte(text[end]))))
+			continue;
+		return w->ids[k];
+	}
+	return -1;
+}
+
+/* Merges what is between inner tokens. */
+static int merge_between(struct encoding *e, const char *piece, size_t n)
+{
+	size_t begin = 0, i = 0;
+	int rc = 0;
+	while (i < n && rc == 0) {
+		int32_t id = match_written(e->t, &e->t->inner, piece, n, i, 0);
+		if (id < 0) {
+			i++;
+			continue;
+		}
+		if (i > begin)
+			rc = bpe_encode(e->t->bpe, &e->scratch, piece + begin, i - begin, e->out);
+		if (rc == 0)
+			rc = tok_ids_push(e->out, id);
+		begin = i += e->t->tokens[id].n_written;
+	}
+	return rc == 0 && n > begin ? bpe_encode(e->t->bpe, &e->scratch, piece + begin, n - begin, e->out) : rc;
+}
 
 static int encode_piece(void *arg, const char *piece, size_t n)
 {
@@ -487,7 +548,7 @@ static int encode_piece(void *arg, const char *piece, size_t n)
 		return wordpiece_encode(e->t->wordpiece, piece, n, e->out);
 	if (e->t->unigram != NULL)
 		return unigram_encode(e->t->unigram, piece, n, e->out);
-	return bpe_encode(e->t->bpe, &e->scratch, piece, n, e->out);
+	return e->t->inner.n > 0 ? merge_between(e, piece, n) : bpe_encode(e->t->bpe, &e->scratch, piece, n, e->out);
 }
 
 /* Text between added tokens; first: it begins the whole text. */
@@ -505,30 +566,7 @@ static int encode_segment(struct encoding *e, const char *text, size_t n, bool f
 	return pretok_split(e->t->pretok, text, n, first, encode_piece, e);
 }
 
-static bool is_word_byte(char c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
-	       (uint8_t)c >= 0x80;
-}
-
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-/* The longest added token at text[i]; control tokens only within trusted bytes. -1: none. */
-static int32_t match_special(const struct tokenizer *t, const char *text, size_t n, size_t i, size_t trusted_to)
-{
-	unsigned first = (uint8_t)text[i];
-	for (uint32_t k = t->special_from[first]; k < t->special_from[first + 1]; k++) {
-		const struct token *tok = &t->tokens[t->special[k]];
-		size_t most = tok->attr == TOK_CONTROL ? trusted_to : n, end = i + tok->n_written;
-		if (end > most || memcmp(tok->written, text + i, tok->n_written) != 0)
-			continue;
-		if ((tok->flags & TOK_SINGLE_WORD) != 0 &&
-		    ((i > 0 && is_word_byte(text[i - 1])) || (end < n && is_word_byte(text[end]))))
-			continue;
-		return t->special[k];
-	}
-	return -1;
-}
 
 static int encode_all(struct encoding *e, const char *text, size_t n, const uint8_t *trust)
 {
@@ -536,14 +574,14 @@ static int encode_all(struct encoding *e, const char *text, size_t n, const uint
 	size_t begin = 0, i = 0, trusted_to = 0;
 	while (i < n) {
 		unsigned byte = (uint8_t)text[i];
-		if (t->special_from[byte] == t->special_from[byte + 1]) {
+		if (t->special.from[byte] == t->special.from[byte + 1]) {
 			i++;
 			continue;
 		}
 		if (trust != NULL && trusted_to <= i && trust[i])
 			for (trusted_to = i + 1; trusted_to < n && trust[trusted_to];)
 				trusted_to++;
-		int32_t id = match_special(t, text, n, i, trusted_to > i ? trusted_to : i);
+		int32_t id = match_written(t, &t->special, text, n, i, trusted_to > i ? trusted_to : i);
 		if (id < 0) {
 			i++;
 			continue;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * This room owns tokenizers: text to token ids and back, by byte-level BPE (GPT-2's scheme), SentencePiece's BPE and
- * Unigram, and BERT's WordPiece, as GGUF files and tokenizer.json carry them. Immutable after creation: any thread may
- * use one.
+ * Unigram, and BERT's WordPiece, as GGUF files, tokenizer.json and SentencePiece's tokenizer.model carry them.
+ * Immutable after creation: any thread may use one.
  *
  *   text → added tokens (here) → normalizers (normalize.h) → pre-tokens (pretokenize.h) → bpe.h, unigram.h or wordpiece.h → ids
  *
@@ -38,6 +38,10 @@ int tokenizer_create(const struct gguf *g, struct tokenizer **out, struct sl_err
  * (n_config 0: none). A part that this version does not know is SL_EUNSUPPORTED with its name. */
 int tokenizer_create_json(const char *json, size_t n_json, const char *config, size_t n_config, struct tokenizer **out,
 			  struct sl_err *err);
+/* The same from a SentencePiece model and, where they are, the folder's added_tokens.json and tokenizer_config.json (n
+ * 0: none). */
+int tokenizer_create_spm(struct proto_str model, struct proto_str added, struct proto_str config,
+			 struct tokenizer **out, struct sl_err *err);
 void tokenizer_destroy(struct tokenizer *t);
 
 /* Appends the ids of n bytes. trust has a byte for each byte of text (non-zero: trusted), or is

@@ -131,7 +131,7 @@ static int split_merges(const struct gguf *g, struct proto_str *merges, size_t n
 /* The flags of SentencePiece's files as steps: a space before the text, spaces as U+2581. */
 static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_err *err)
 {
-	static const struct proto_str space = {" ", 1}, mark = {"\xE2\x96\x81", 3}, none = {"", 0};
+	struct tok_spaces spaces = {.charsmap = {"", 0}};
 	bool prefix = true, collapse = false;
 	int rc = get_flag(g, "tokenizer.ggml.add_space_prefix", &prefix, err);
 	if (rc == 0)
@@ -140,24 +140,13 @@ static int make_spaces(const struct gguf *g, struct tok_source *src, struct sl_e
 		rc = sl_errf(err, SL_ENOMEM, "no memory for the normalizer");
 	struct gguf_array map;
 	if (rc == 0 && gguf_get_array(g, "tokenizer.ggml.precompiled_charsmap", &map, err) == 0 && map.n > 0) {
-		struct proto_str table = {(const char *)map.at, (size_t)map.n};
+		spaces.charsmap = (struct proto_str){(const char *)map.at, (size_t)map.n};
 		if (map.type != GGUF_U8 && map.type != GGUF_I8)
 			rc = sl_errf(err, SL_EINVAL, "tokenizer.ggml.precompiled_charsmap is not a list of bytes");
-		else
-			rc = norm_add(src->norm, NORM_CHARSMAP, table, none, err);
 	}
-	if (rc == 0 && collapse && src->kind == TOK_UNIGRAM) {
-		static const struct proto_str runs = {" {2,}", 5};
-		rc = norm_add(src->norm, NORM_STRIP_SPACES, none, none, err);
-		if (rc == 0)
-			rc = norm_add(src->norm, NORM_REPLACE_REGEX, runs, space, err);
-	}
-	if (rc == 0 && prefix)
-		rc = norm_add(src->norm, NORM_PREPEND, mark, none, err);
-	if (rc == 0)
-		rc = norm_add(src->norm, NORM_REPLACE, space, mark, err);
-	src->strips_space = prefix;
-	return rc;
+	spaces.prefix = src->strips_space = prefix;
+	spaces.collapse = collapse && src->kind == TOK_UNIGRAM;
+	return rc == 0 ? tok_add_spaces(src->norm, &spaces, err) : rc;
 }
 
 /* BERT's normalizer and words. The file does not say whether case counts: it does where a token has a capital. */

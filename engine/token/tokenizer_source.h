@@ -19,7 +19,12 @@ enum tok_kind {
 enum { TOK_MAX_WORD_CHARS = 100 }; /* of WordPiece, unless a file says otherwise */
 
 /* How a control or user-defined token is found in text. */
-enum tok_flag { TOK_LSTRIP = 1, TOK_RSTRIP = 2, TOK_SINGLE_WORD = 4 };
+enum tok_flag {
+	TOK_LSTRIP = 1,
+	TOK_RSTRIP = 2,
+	TOK_SINGLE_WORD = 4,
+	TOK_INNER = 8, /* of TOK_USER: found in what is to be merged, not in the text before it is normalized */
+};
 
 struct tok_source {
 	enum tok_kind kind;
@@ -33,6 +38,7 @@ struct tok_source {
 					   with TOK_BPE_CHARS: whatever makes a token, by score */
 	size_t n_merges;
 	const float *scores; /* [n_tokens]; of TOK_BPE_CHARS without merges, and TOK_UNIGRAM */
+	bool as_library;     /* TOK_UNIGRAM: scores as SentencePiece itself computes them (unigram.h) */
 	bool byte_fallback, fuse_unknown;
 	bool strips_space;              /* a text's first space was put there by encoding it */
 	int32_t bos, eos, eot, unknown; /* -1: none */
@@ -47,6 +53,15 @@ struct tok_source {
 	size_t max_word_chars;
 };
 
+/* SentencePiece's settings as steps of a normalizer: its table, spaces dropped, one before the text, U+2581 for each.
+ */
+struct tok_spaces {
+	bool prefix, collapse, cut_tail; /* cut_tail: with collapse, U+2581 at the end of the text goes too */
+	struct proto_str charsmap;
+	const struct proto_str *kept; /* words that the table leaves as they are */
+	size_t n_kept;
+};
+int tok_add_spaces(struct norm *m, const struct tok_spaces *s, struct sl_err *err);
 /* "left right": its two halves, borrowed from it; false: it is none. */
 bool tok_split_merge(struct proto_str merge, struct proto_str half[2]);
 /* Copies what it needs. Errors as tokenizer_create. */

@@ -7,6 +7,7 @@
  */
 #include "engine/token/unigram.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -26,10 +27,10 @@ struct unigram {
 	struct edge *edges;
 	uint64_t mask;
 	int32_t *token; /* by node; -1: none ends there */
-	float *scores;  /* by token */
+	double *scores; /* by token */
 	double unknown_score;
 	int32_t unknown, byte_token[256];
-	bool falls_back;
+	bool falls_back, rounds;
 };
 
 struct best {
@@ -45,6 +46,23 @@ static struct edge *edge_slot(const struct unigram *u, uint32_t from, uint8_t by
 	while (u->edges[i].node != NO_NODE && (u->edges[i].from != from || u->edges[i].byte != byte))
 		i = (i + 1) & u->mask;
 	return &u->edges[i];
+}
+
+/* Returns the score that unknown text is measured by. */
+static double set_scores(struct unigram *u, const struct unigram_source *src)
+{
+	double best = 0, worst = 0;
+	for (size_t i = 0; i < src->n_tokens; i++) {
+		u->scores[i] = (double)src->scores[i];
+		if (src->attrs != NULL && src->attrs[i] != TOK_NORMAL)
+			continue;
+		best = fmax(best, u->scores[i]);
+		worst = fmin(worst, u->scores[i]);
+	}
+	for (size_t i = 0; i < src->n_tokens && src->attrs != NULL; i++)
+		if (src->attrs[i] == TOK_USER)
+			u->scores[i] = (double)src->tokens[i].n * best - 0.1;
+	return worst;
 }
 
 int unigram_create(const struct unigram_source *src, struct unigram **out, struct sl_err *err)
@@ -67,15 +85,12 @@ int unigram_create(const struct unigram_source *src, struct unigram **out, struc
 	u->mask = slots - 1;
 	u->unknown = src->unknown;
 	memset(u->token, 0xFF, (n_bytes + 2) * sizeof *u->token);
-	memcpy(u->scores, src->scores, src->n_tokens * sizeof *u->scores);
+	double worst = set_scores(u, src);
 	u->falls_back = src->byte_tokens != NULL;
 	if (u->falls_back)
 		memcpy(u->byte_token, src->byte_tokens, sizeof u->byte_token);
 	uint32_t n_nodes = 2; /* 1 is the root */
-	double worst = 0;
 	for (size_t i = 0; i < src->n_tokens; i++) {
-		if ((double)src->scores[i] < worst)
-			worst = (double)src->scores[i];
 		if (src->tokens[i].at == NULL || src->tokens[i].n == 0)
 			continue;
 		uint32_t at = 1;
@@ -87,6 +102,7 @@ int unigram_create(const struct unigram_source *src, struct unigram **out, struc
 		}
 		u->token[at] = (int32_t)i;
 	}
+	u->rounds = src->attrs != NULL;
 	u->unknown_score = worst - 10;
 	*out = u;
 	return 0;
@@ -102,10 +118,12 @@ void unigram_destroy(struct unigram *u)
 	sl_free(u);
 }
 
-static void reach(struct best *b, double score, uint32_t from, int32_t id)
+static double rounded(const struct unigram *u, double score) { return u->rounds ? (double)(float)score : score; }
+
+static void reach(const struct unigram *u, struct best *b, double score, uint32_t from, int32_t id)
 {
 	if (b->id == -1 || score > b->score)
-		*b = (struct best){score, from, id};
+		*b = (struct best){rounded(u, score), from, id};
 }
 
 static void find_best(const struct unigram *u, const char *piece, uint32_t n, struct best *best)
@@ -125,10 +143,10 @@ static void find_best(const struct unigram *u, const char *piece, uint32_t n, st
 			if (u->token[at] < 0)
 				continue;
 			single |= end - i == len;
-			reach(&best[end], score + (double)u->scores[u->token[at]], i, u->token[at]);
+			reach(u, &best[end], score + u->scores[u->token[at]], i, u->token[at]);
 		}
 		if (!single)
-			reach(&best[i + len], score + u->unknown_score, i, -2);
+			reach(u, &best[i + len], rounded(u, score + u->unknown_score), i, -2);
 	}
 }
 

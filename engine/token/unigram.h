@@ -19,6 +19,10 @@ struct unigram_source {
 	const struct proto_str *tokens; /* at == NULL: not to be found in text. Borrowed */
 	const float *scores;
 	size_t n_tokens;
+	/* NULL: as the tokenizers library has it. Else as SentencePiece: unknown text is measured by the worst normal
+	 * token; a user-defined one costs 0.1 (less its bytes times the best normal score, if that is above zero); sums
+	 * are rounded to F32, which decides among equal ones. */
+	const int32_t *attrs;
 	int32_t unknown;            /* at least 0 */
 	const int32_t *byte_tokens; /* [256], -1: none; NULL: unknown text is the unknown token */
 };

@@ -195,7 +195,7 @@ static inline void oracle_wide(const struct oracle *m, const double *gate, const
 	free(u);
 }
 
-/* out = down(GELU(up(x) + bias)) + bias; biases may be NULL. */
+/* out = down(GELU(up(x) + bias)) + bias, by the error function or, with gelu, by tanh; biases may be NULL. */
 static inline void oracle_narrow(const struct oracle *m, const double *up, const double *up_bias, const double *down,
 				 const double *down_bias, const double *x, double *out)
 {
@@ -203,7 +203,7 @@ static inline void oracle_narrow(const struct oracle *m, const double *up, const
 	oracle_product(up, x, m->n_ff, m->n_embd, u);
 	for (int i = 0; i < m->n_ff; i++) {
 		u[i] += up_bias != NULL ? up_bias[i] : 0;
-		u[i] = 0.5 * u[i] * (1 + erf(u[i] / sqrt(2)));
+		u[i] = m->gelu ? oracle_act(m, u[i]) : 0.5 * u[i] * (1 + erf(u[i] / sqrt(2)));
 	}
 	oracle_product(down, u, m->n_embd, m->n_ff, out);
 	for (int i = 0; i < m->n_embd && down_bias != NULL; i++)

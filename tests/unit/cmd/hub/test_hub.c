@@ -308,6 +308,7 @@ static void test_folders(void **unused)
 					    "consolidated-00001-of-00001.safetensors",
 					    "model.safetensors.index.json",
 					    "config.json",
+					    "tokenizer.model",
 					    "model.safetensors",
 					    NULL};
 	static const char *const pickles[] = {"pytorch_model.bin", "config.json", NULL};
@@ -315,7 +316,7 @@ static void test_folders(void **unused)
 	(void)unused;
 	assert_string_equal(pick(plain, "", &why),
 			    "config.json tokenizer.json 1_Pooling/config.json model.safetensors");
-	assert_string_equal(pick(parts, "", &why), "config.json model.safetensors.index.json "
+	assert_string_equal(pick(parts, "", &why), "config.json tokenizer.model model.safetensors.index.json "
 						   "model-00001-of-00002.safetensors model-00002-of-00002.safetensors");
 	assert_null(pick(pickles, "", &why));
 	assert_non_null(strstr(why.text, "never read"));

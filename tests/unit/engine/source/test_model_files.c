@@ -12,6 +12,8 @@
 
 #include "engine/source/hf_folder.h"
 #include "engine/file/hf_names.h"
+#include "engine/source/quantize_model.h"
+#include "tests/support/spm_write.h"
 #include "tests/unit/engine/source/model_files.h"
 
 static void test_split(void **arg)
@@ -408,11 +410,65 @@ static void test_names(void **arg)
 	}
 }
 
+/* SentencePiece's model where there is no tokenizer.json, with what is beside it. */
+static void test_spm_folder(void **arg)
+{
+	static struct spm_file spm;
+	struct tokenizer *t;
+	struct sl_err err = {0};
+	(void)arg;
+	md_llama_folder(dir);
+	md_remove_file(dir, "tokenizer.json");
+	struct model_file *f = opened("");
+	assert_int_equal(model_file_tokenizer(f, &t, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "it has neither tokenizer.json nor tokenizer.model"));
+	model_file_close(f);
+	sw_begin(&spm, false);
+	sw_piece(&spm, "\xE2\x96\x81", -2, TOK_NORMAL);
+	sw_piece(&spm, "a", -3, TOK_NORMAL);
+	sw_piece(&spm,
+		 "\xE2\x96\x81"
+		 "a",
+		 -1, TOK_NORMAL);
+	sw_trainer(&spm, 2, false);
+	sw_normalizer(&spm, NULL, 0, true, false);
+	md_write(dir, "tokenizer.model", spm.bytes, spm.n);
+	md_text(dir, "added_tokens.json", "{\"<t>\":7}");
+	md_text(dir, "tokenizer_config.json",
+		"{\"add_bos_token\":false,\"added_tokens_decoder\":{\"7\":{\"content\":\"<t>\",\"special\":false}}}");
+	f = opened("");
+	/* Of 12 rows, those beyond the tokens go. */
+	assert_int_equal(model_file_find(f, "token_embd.weight")->dims[1], 8);
+	if (model_file_tokenizer(f, &t, &err) != 0)
+		fail_msg("%s", err.text);
+	struct tok_ids ids = {0};
+	assert_int_equal(tokenizer_encode(t, "a<t>a", 5, NULL, &ids), 0);
+	assert_true(ids.n == 3 && ids.ids[0] == 5 && ids.ids[1] == 7 && ids.ids[2] == 5);
+	assert_true(tokenizer_n_vocab(t) == 8 && tokenizer_is_end(t, 1) && tokenizer_is_end(t, 2));
+	tok_ids_dispose(&ids);
+	tokenizer_destroy(t);
+	model_file_close(f);
+	md_write(dir, "tokenizer.model", spm.bytes, spm.n - 3);
+	f = opened("");
+	assert_int_equal(model_file_tokenizer(f, &t, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "/tokenizer.model: not a SentencePiece model: malformed at byte"));
+	model_file_close(f);
+	/* GGUF gets its tokens from a tokenizer.json only. */
+	char in[256], out[256];
+	struct quantize_how how = {.replace = true, .n_threads = 1};
+	md_path(in, dir, "");
+	md_path(out, dir, "out.gguf");
+	assert_int_equal(weight_plan_parse("q8_0", &how.plan, &err), 0);
+	assert_int_equal(quantize_model(in, out, &how, NULL, NULL, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "a tokenizer.model can't be written to GGUF"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_split, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_spm_folder, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_config, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_families, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),

@@ -60,6 +60,29 @@ static void test_random(void **arg)
 		assert_true(a.n_heads % a.n_kv_heads == 0 && a.head_dim % 2 == 0 && a.n_vocab >= RANDOM_LEAST_VOCAB);
 }
 
+/* The converter of Phi-3.5-MoE names the epsilon of its layer norms as that of RMS norms. */
+static void test_epsilon_keys(void **arg)
+{
+	static const struct {
+		const char *shape, *key, *other;
+	} cases[] = {{"tiny-phimoe", "phimoe.attention.layer_norm_rms_epsilon", "phimoe.attention.layer_norm_epsilon"},
+		     {"tiny-falcon", "falcon.attention.layer_norm_epsilon", "falcon.attention.layer_norm_rms_epsilon"},
+		     {"tiny-olmo2", "olmo2.attention.layer_norm_rms_epsilon", "olmo2.attention.layer_norm_epsilon"}};
+	(void)arg;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct model_arch a;
+		struct sl_err err = {0};
+		float eps = 0;
+		random_file("e.gguf", cases[i].shape, "q8_0", 3, 0);
+		struct model_file *f = opened("e.gguf");
+		assert_int_equal(gguf_get_f32(model_file_gguf(f), cases[i].key, &eps, &err), 0);
+		assert_int_equal(gguf_get_f32(model_file_gguf(f), cases[i].other, &eps, &err), SL_ENOTFOUND);
+		arch_of(f, &a);
+		assert_true(a.rms_eps == eps && eps > 0);
+		model_file_close(f);
+	}
+}
+
 static int convert(const char *from, const char *to, const char *type, struct sl_err *err)
 {
 	char in[256], out[256];
@@ -319,6 +342,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_random, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_epsilon_keys, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_quantize, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_quantize_in_memory, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_quantize_folder, setup, teardown),

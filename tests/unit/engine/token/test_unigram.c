@@ -12,12 +12,10 @@
 
 #include "engine/token/tokenizer_source.h"
 #include "engine/token/unigram.h"
+#include "tests/support/charsmap.h"
 #include "tests/support/tiny_gguf.h"
 
 #define MARK "\xE2\x96\x81"
-#define E_ACUTE "\xC3\xA9"
-#define ODD_SPACE "\xE3\x80\x80" /* U+3000 */
-#define ACCENT "\xCC\x81"        /* U+0301 */
 
 /* ---- segmentations ---- */
 
@@ -240,73 +238,6 @@ static void bytes_of_a_file(void **state)
 
 /* ---- the table of normal forms ---- */
 
-enum { UNITS = 4096, N_ENTRIES = 6 };
-
-static const struct {
-	const char *from, *to;
-} entries[N_ENTRIES] = {{"e" ACCENT, E_ACUTE},         {ODD_SPACE, " "}, {"\xEF\xAC\x81", "fi"},
-			{"\xE2\x91\xA0", "1"},         {"\xC2\xAD", ""}, /* a soft hyphen */
-			{ODD_SPACE ACCENT, "\xC2\xB4"}};
-
-static uint32_t units[UNITS];
-static bool is_base[UNITS];
-static uint32_t where[N_ENTRIES]; /* of each entry's string */
-
-static bool has_prefix(int entry, const char *prefix, size_t n)
-{
-	return strlen(entries[entry].from) >= n && memcmp(entries[entry].from, prefix, n) == 0;
-}
-
-/* Places what follows prefix below the unit at `at`, at the first base where all of it is free. */
-static void place(uint32_t at, const char *prefix, size_t n)
-{
-	bool child[256] = {false};
-	uint32_t base = 1, leaf = 0;
-	for (int e = 0; e < N_ENTRIES; e++)
-		if (has_prefix(e, prefix, n)) {
-			child[(uint8_t)entries[e].from[n]] = true;
-			leaf = entries[e].from[n] == '\0' ? where[e] : leaf;
-		}
-	for (bool fits = false; !fits; base += !fits) {
-		fits = base != at && !is_base[base];
-		for (uint32_t c = 0; c < 256; c++)
-			fits &= !child[c] || ((base ^ c) != 0 && units[base ^ c] == 0);
-	}
-	is_base[base] = true;
-	units[at] |= (at ^ base) << 10 | (uint32_t)child[0] << 8;
-	for (uint32_t c = 1; c < 256; c++)
-		if (child[c])
-			units[base ^ c] = c;
-	if (child[0])
-		units[base] = leaf | 1u << 31;
-	for (uint32_t c = 1; c < 256; c++)
-		if (child[c]) {
-			char longer[16];
-			memcpy(longer, prefix, n);
-			longer[n] = (char)c;
-			place(base ^ c, longer, n + 1);
-		}
-}
-
-static size_t make_table(char *out)
-{
-	size_t n = 0;
-	uint32_t bytes = sizeof units;
-	char strings[64];
-	for (int e = 0; e < N_ENTRIES; e++) {
-		where[e] = (uint32_t)n;
-		n += strlen(strcpy(strings + n, entries[e].to)) + 1;
-	}
-	memset(units, 0, sizeof units);
-	units[0] = 1; /* taken */
-	place(0, "", 0);
-	units[0] &= ~1u;
-	memcpy(out, &bytes, 4);
-	memcpy(out + 4, units, sizeof units);
-	memcpy(out + 4 + sizeof units, strings, n);
-	return 4 + sizeof units + n;
-}
-
 static void becomes(enum norm_kind kind, struct proto_str table, const char *text, const char *want)
 {
 	struct norm *m;
@@ -324,8 +255,8 @@ static void becomes(enum norm_kind kind, struct proto_str table, const char *tex
 
 static void tables_are_read_in_two_ways(void **state)
 {
-	static char bytes[8 + sizeof units + 64];
-	struct proto_str table = {bytes, make_table(bytes)};
+	static char bytes[CM_BYTES];
+	struct proto_str table = {bytes, cm_make(bytes)};
 	static const enum norm_kind both[] = {NORM_CHARSMAP, NORM_CHARSMAP_GRAPHEMES};
 	(void)state;
 	for (int i = 0; i < 2; i++) {
