@@ -118,12 +118,18 @@ struct kn_place {
  * kn_kv_head_bytes (kv_type.h); it begins ((page·n_layers + layer)·n_kv_heads + head) blocks from k or v.
  * First in it are page_tokens·head_dim elements: in k they are [head_dim][page_tokens], so that the
  * scores of neighbouring positions are one vector, in v [page_tokens][head_dim]. KN_KV_Q8 and KN_FP8 have
- * page_tokens float32 scales after them, from the next multiple of four bytes on. */
+ * page_tokens float32 scales after them, from the next multiple of four bytes on.
+ *
+ * Latent rows (DeepSeek-AI, "DeepSeek-V2", 2024, 2.1: multi-head latent attention): a position has one row of head_dim
+ * elements, its key, whose first `latent` elements are its value. Then n_kv_heads is 1, page_tokens is even, and a
+ * layer's block has rows [page_tokens / 2][head_dim], and as many scales: in k of the first half of a page's positions,
+ * in v of the others. So the halves of a page have equal sizes, as for every layout. */
 struct kn_kv {
 	void *k, *v;
 	int type; /* KN_F32, KN_F16, KN_BF16, KN_KV_Q8 or KN_FP8, if the backend supports it */
 	int n_pages, page_tokens;
 	int n_layers, n_kv_heads, head_dim; /* n_layers: of a page */
+	int latent;                         /* 0: keys and values of n_kv_heads heads; else latent rows */
 	/* Groups of layers with pages of their own, so that some may keep fewer positions than others. */
 	int n_groups;                  /* 0: one, of all layers */
 	int group;                     /* of the layer that an operation is called for */
@@ -179,8 +185,10 @@ struct kn_route {
 	float scale;       /* then multiplied by it */
 	const float *bias; /* [n], of the backend, added to the scores for the choice only; NULL: none */
 	/* Not 0: experts are n_groups groups of adjacent ones, and a row uses only those of the n_groups_used groups
-	 * whose two best scores have the largest sum (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, 2.1.2). */
+	 * whose two best scores have the largest sum (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, 2.1.2) or,
+	 * with group_best, whose best score is largest (DeepSeek-AI, "DeepSeek-V2", 2024, 2.2.2). */
 	int n_groups, n_groups_used;
+	bool group_best;
 	/* Not 0: instead, each chosen expert's weight is its share in the softmax of those logits l that were not
 	 * chosen before it and, where m is the largest of them, m - l is at most 2 · sparse · max(|l|, m) (Liu et al.,
 	 * "GRIN", 2024, 2.1: SparseMixer without its noise). Without sigmoid, norm, bias and groups. */
@@ -209,6 +217,12 @@ struct kn_experts {
 static inline size_t kn_experts_work(const struct kn_experts *e)
 {
 	return (size_t)e->route.n_used * 2 * ((size_t)e->up[0].n_in + (size_t)e->up[0].n_out);
+}
+
+/* Floats of kn_ops.matmul_heads' scratch memory for each row. */
+static inline size_t kn_heads_work(int n_heads, int n_out, int n_in)
+{
+	return (size_t)n_heads * ((size_t)n_out + (size_t)n_in);
 }
 
 /* A random matrix without a file: numbers around 0, generated from a counter. */
@@ -385,9 +399,22 @@ struct kn_ops {
 			     const float *v, const struct kn_kv *kv, int layer);
 	/* Attention of every row over positions 0…row_pos of its sequence, or the last `window` of them, or those below
 	 * row_sees (without a window), grouped heads (head h reads kv head h / (n_heads / n_kv_heads)):
-	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. */
+	 * out[r][h] = Σ_p softmax_p(softcap(scale · q[r][h]·k[p])) v[p]. With latent rows out is
+	 * [rows][n_heads][latent]. */
 	int (*attention)(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 			 const struct kn_attn *attn, float *out);
+	/* NULL: no latent rows; else both exist. Of every row: the first kv->latent elements of row [rows][head_dim],
+	 * normalized (rmsnorm), and the others, rotated from their first on, go to its page; the last elements of q
+	 * [rows][n_heads][q_width], as many as those others, rotated, become the last ones of q_latent
+	 * [rows][n_heads][head_dim]. row is overwritten. */
+	int (*latent_write)(struct kn_backend *b, const struct kn_rope *rope, const float *gain, float eps,
+			    const float *q, int n_heads, int q_width, float *row, float *q_latent,
+			    const struct kn_kv *kv, int layer);
+	/* A product for each head: the first n_out elements of y[r][h] = w[h] · the first n_in elements of x[r][h]; x
+	 * is [n_rows][n_heads][x_width], y [n_rows][n_heads][y_width], and the w[n_heads] have one shape. Their other
+	 * elements are left alone. work: kn_heads_work floats per row, scratch. */
+	int (*matmul_heads)(struct kn_backend *b, const struct kn_weight *w, int n_heads, const float *x, int x_width,
+			    int n_rows, float *work, float *y, int y_width);
 	/* NULL: unsupported. y[r] = Σ_e weight_e · down_e(act(gate_e · x[r], up_e · x[r])) over the experts e of row
 	 * r, in their order, by logits [n_rows][route.n]. Each expert's weights are read once for all its rows. y may
 	 * be x. work: kn_experts_work floats per row, scratch. */

@@ -56,10 +56,16 @@ static inline size_t kn_kv_head_bytes(int type, int page_tokens, int head_dim)
 	return __builtin_add_overflow(n, scales, &n) ? SIZE_MAX : n;
 }
 
+/* Tokens in a block of k or v. */
+static inline int kn_kv_block_tokens(const struct kn_kv *kv)
+{
+	return kv->latent > 0 ? kv->page_tokens / 2 : kv->page_tokens;
+}
+
 /* Bytes of a page of all layers, of keys or of values. */
 static inline size_t kn_kv_page_bytes(const struct kn_kv *kv)
 {
-	return kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim) * (size_t)kv->n_layers *
+	return kn_kv_head_bytes(kv->type, kn_kv_block_tokens(kv), kv->head_dim) * (size_t)kv->n_layers *
 	       (size_t)kv->n_kv_heads;
 }
 
@@ -67,7 +73,16 @@ static inline size_t kn_kv_page_bytes(const struct kn_kv *kv)
 static inline size_t kn_kv_block_at(const struct kn_kv *kv, int32_t page, int layer, int head)
 {
 	return (((size_t)page * (size_t)kv->n_layers + (size_t)layer) * (size_t)kv->n_kv_heads + (size_t)head) *
-	       kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim);
+	       kn_kv_head_bytes(kv->type, kn_kv_block_tokens(kv), kv->head_dim);
+}
+
+/* The block with the latent row of a page's position `token`, which becomes its number in the block. */
+static inline void *kn_kv_latent_block(const struct kn_kv *kv, int32_t page, int layer, int *token)
+{
+	int half = kv->page_tokens / 2;
+	void *side = *token < half ? kv->k : kv->v;
+	*token %= half;
+	return (uint8_t *)side + kn_kv_block_at(kv, page, layer, 0);
 }
 
 /* "f32", "f16", "bf16", "q8", "fp8"; "unknown". */
@@ -85,7 +100,8 @@ const char *kn_kv_types_of(const struct kn_ops *ops, char *out, size_t n);
 uint8_t kn_fp8_from_f32(float x);
 float kn_f32_from_fp8(uint8_t code);
 
-/* One token's elements x[head_dim] into a head's block, of keys (transposed) or of values. */
+/* One token's elements x[head_dim] into a head's block of page_tokens, of keys (transposed), or of values or latent
+ * rows. */
 void kn_kv_put(int type, void *block, bool keys, int page_tokens, int head_dim, int token, const float *x);
 /* Element d of a token of a block, decoded to float32. */
 float kn_kv_get(int type, const void *block, bool keys, int page_tokens, int head_dim, int token, int d);

@@ -58,8 +58,9 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	r->n_seqs = n_seqs;
 	r->max_pages = one > each ? one : each;
 	r->n_vocab = a->n_vocab;
-	if (kv_pool_create(x->ops, x->b, type, n_pages, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &r->pool,
-			   &err) != 0)
+	struct kn_kv layout = model_kv_layout(a, type, PAGE, a->n_layers);
+	layout.n_pages = n_pages;
+	if (kv_pool_make(x->ops, x->b, &layout, &r->pool, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	r->pages = sl_zalloc_n((size_t)n_seqs * (size_t)r->max_pages, sizeof *r->pages);
 	r->token = sl_zalloc_n((size_t)rows, sizeof *r->token);
@@ -76,7 +77,7 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
 	if (x->fp8)
 		r->weight_bytes = r->step_ops / 2;
-	r->kv_bytes = (double)kv_page_bytes(type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
+	r->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE;
 	r->attn_ops = 4.0 * a->n_layers * a->n_heads * a->head_dim;
 	return 0;
 }

@@ -69,11 +69,12 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 	    model_load_as(path, &how, x->ops, x->b, rows, 0, &x->m, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
-	x->kv_bytes = (double)kv_page_bytes(x->kv_type, PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / PAGE;
+	struct kn_kv layout = model_kv_layout(a, x->kv_type, PAGE, a->n_layers);
+	x->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE;
 	x->n_seqs = n_seqs;
 	x->max_pages = (context + PAGE - 1) / PAGE;
-	if (kv_pool_create(x->ops, x->b, x->kv_type, n_seqs * x->max_pages, PAGE, a->n_layers, a->n_kv_heads,
-			   a->head_dim, &x->pool, &err) != 0)
+	layout.n_pages = n_seqs * x->max_pages;
+	if (kv_pool_make(x->ops, x->b, &layout, &x->pool, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
 	x->token = sl_zalloc_n((size_t)rows, sizeof *x->token);

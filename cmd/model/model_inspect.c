@@ -80,11 +80,11 @@ static void gather(struct facts *f)
 	if (!f->has_arch)
 		return;
 	f->can_run = model_check(model_file_path(f->file), 0, &f->why_not) == 0;
-	uint64_t kv = (uint64_t)a->n_kv_heads * (uint64_t)a->head_dim, q = (uint64_t)a->n_heads * (uint64_t)a->head_dim;
 	f->kv_type = model_kv_type(a, kn_select("auto", &ignored));
-	f->kv_per_token = kv_page_bytes(f->kv_type, KV_PAGE, a->n_layers, a->n_kv_heads, a->head_dim) / KV_PAGE;
+	const struct kn_kv kv = model_kv_layout(a, f->kv_type, KV_PAGE, a->n_layers);
+	f->kv_per_token = kv_layout_bytes(&kv) / KV_PAGE;
 	f->activations = STEP_ROWS * sizeof(float) *
-			 (2 * (uint64_t)a->n_embd + 2 * q + 2 * kv + arch_ff_floats(a) + (uint64_t)a->n_vocab);
+			 (2 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + (uint64_t)a->n_vocab);
 }
 
 /* ---- as text ---- */
@@ -130,7 +130,12 @@ static void print_arch(const struct facts *f)
 		       a->experts.n_used);
 	if (a->experts.n_ff_shared > 0)
 		printf("             and one of width %d for every row\n", a->experts.n_ff_shared);
-	printf("heads        %d, %d for keys and values, of width %d\n", a->n_heads, a->n_kv_heads, a->head_dim);
+	if (a->latent.n > 0)
+		printf("heads        %d of width %d, on latent rows of %d + %d, values of width %d\n", a->n_heads,
+		       a->latent.plain + a->rope.n_rot, a->latent.n, a->rope.n_rot, a->latent.n_value);
+	else
+		printf("heads        %d, %d for keys and values, of width %d\n", a->n_heads, a->n_kv_heads,
+		       a->head_dim);
 	printf("vocabulary   %d%s\n", a->n_vocab, a->tied_embeddings ? ", tied" : "");
 	printf("context      %d\n", a->n_ctx);
 	if (a->window > 0 && a->window_pattern > 0)

@@ -85,9 +85,7 @@ static uint64_t work_of(const struct eng_model *m)
 {
 	const struct model_arch *a = &m->info.arch;
 	uint64_t rows = (uint64_t)m->step_tokens + (uint64_t)m->e->cfg.max_sequences;
-	uint64_t heads = (uint64_t)a->n_heads * (uint64_t)a->head_dim, embd = (uint64_t)a->n_embd;
-	uint64_t widths =
-	    3 * embd + 2 * heads + 2 * (uint64_t)a->n_kv_heads * (uint64_t)a->head_dim + arch_ff_floats(a);
+	uint64_t widths = 3 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a);
 	uint64_t drawn = (uint64_t)m->e->cfg.max_sequences + 32; /* rows of logits that the step thread keeps */
 	uint64_t logits = a->encoder ? 0 : rows < 2 * drawn ? rows : 2 * drawn; /* the model's (model_how.max_want) */
 	return rows * widths * sizeof(float) + (drawn + logits) * (uint64_t)a->n_vocab * sizeof(float) +

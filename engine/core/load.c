@@ -73,17 +73,18 @@ static int make_pool(struct eng_model *m)
 			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
 			       (unsigned long long)e->cfg.kv_bytes, e->planned ? " that the device has left" : "",
 			       g->n_groups * model_page_bytes(m));
+	struct kn_kv layout = model_kv_layout(a, m->kv_type, e->cfg.page_tokens, (int)g->n_layers);
+	layout.n_pages = (int)n_pages;
 	int rc = e->memory != NULL
-		     ? kv_pool_create_in(e->memory, m->memory_index, m->ops, m->backend, m->kv_type, e->cfg.page_tokens,
-					 (int)g->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err)
-		     : kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_pages, e->cfg.page_tokens,
-				      (int)g->n_layers, a->n_kv_heads, a->head_dim, &m->pool, &m->load_err);
+		     ? kv_pool_make_in(e->memory, m->memory_index, m->ops, m->backend, &layout, &m->pool, &m->load_err)
+		     : kv_pool_make(m->ops, m->backend, &layout, &m->pool, &m->load_err);
 	if (rc == 0)
 		kv_pool_set_groups(m->pool, g, m->places);
 	uint64_t n_draft = n_pages / ENGINE_DRAFT_PART / g->n_groups; /* pages of all layers */
+	layout.n_layers = a->n_layers;
+	layout.n_pages = (int)n_draft;
 	if (rc == 0 && spec_may_draft(e, m) && n_draft > 0)
-		rc = kv_pool_create(m->ops, m->backend, m->kv_type, (int)n_draft, e->cfg.page_tokens, a->n_layers,
-				    a->n_kv_heads, a->head_dim, &m->draft_pool, &m->load_err);
+		rc = kv_pool_make(m->ops, m->backend, &layout, &m->draft_pool, &m->load_err);
 	if (rc != 0)
 		return rc;
 	/* The announced context must fit for a sequence that runs alone. */

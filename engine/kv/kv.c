@@ -28,13 +28,28 @@ struct kv_pool {
 	uint64_t own_clock, *clock;
 };
 
-size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim)
+size_t kv_layout_bytes(const struct kn_kv *l)
 {
-	size_t n = kn_kv_head_bytes(type, page_tokens, head_dim);
-	if (__builtin_mul_overflow(n, (size_t)2, &n) || __builtin_mul_overflow(n, (size_t)n_layers, &n) ||
-	    __builtin_mul_overflow(n, (size_t)n_kv_heads, &n))
+	size_t n = kn_kv_head_bytes(l->type, kn_kv_block_tokens(l), l->head_dim);
+	if (__builtin_mul_overflow(n, (size_t)2, &n) || __builtin_mul_overflow(n, (size_t)l->n_layers, &n) ||
+	    __builtin_mul_overflow(n, (size_t)l->n_kv_heads, &n))
 		return SIZE_MAX;
 	return n;
+}
+
+static struct kn_kv of_heads(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim)
+{
+	return (struct kn_kv){.type = type,
+			      .page_tokens = page_tokens,
+			      .n_layers = n_layers,
+			      .n_kv_heads = n_kv_heads,
+			      .head_dim = head_dim};
+}
+
+size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim)
+{
+	const struct kn_kv layout = of_heads(type, page_tokens, n_layers, n_kv_heads, head_dim);
+	return kv_layout_bytes(&layout);
 }
 
 static void pool_free(struct kv_pool *p)
@@ -87,9 +102,14 @@ static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half
 	if (!ops->kv_type(l->type))
 		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s has no KV of type %s, but %s", ops->name,
 			       kn_kv_type_name(l->type), kn_kv_types_of(ops, can, sizeof can));
+	if (l->latent > 0 && ops->latent_write == NULL)
+		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s has no latent attention", ops->name);
+	if (l->latent > 0 && l->page_tokens % 2 != 0)
+		return sl_errf(err, SL_EINVAL,
+			       "engine.page_tokens is %d, which is odd: a page of latent rows is two halves",
+			       l->page_tokens);
 	if (l->n_pages <= 0 || l->page_tokens <= 0 || l->n_layers <= 0 || l->n_kv_heads <= 0 || l->head_dim <= 0 ||
-	    __builtin_mul_overflow(kv_page_bytes(l->type, l->page_tokens, l->n_layers, l->n_kv_heads, l->head_dim) / 2,
-				   (size_t)l->n_pages, half))
+	    l->latent > l->head_dim || __builtin_mul_overflow(kv_layout_bytes(l) / 2, (size_t)l->n_pages, half))
 		return sl_errf(err, SL_EINVAL, "a KV pool of %d pages of %d tokens is not possible", l->n_pages,
 			       l->page_tokens);
 	return 0;
@@ -98,13 +118,17 @@ static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half
 int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens, int n_layers,
 		   int n_kv_heads, int head_dim, struct kv_pool **out, struct sl_err *err)
 {
+	struct kn_kv layout = of_heads(type, page_tokens, n_layers, n_kv_heads, head_dim);
+	layout.n_pages = n_pages;
+	return kv_pool_make(ops, b, &layout, out, err);
+}
+
+int kv_pool_make(const struct kn_ops *ops, struct kn_backend *b, const struct kn_kv *of, struct kv_pool **out,
+		 struct sl_err *err)
+{
 	size_t half;
-	struct kn_kv layout = {.type = type,
-			       .n_pages = n_pages,
-			       .page_tokens = page_tokens,
-			       .n_layers = n_layers,
-			       .n_kv_heads = n_kv_heads,
-			       .head_dim = head_dim};
+	struct kn_kv layout = *of;
+	layout.k = layout.v = NULL;
 	int rc = half_of(ops, &layout, &half, err);
 	if (rc != 0)
 		return rc;
@@ -117,7 +141,7 @@ int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int
 		pool_free(p);
 		return sl_errf(err, SL_ENOMEM, "no memory for a KV pool of %zu KiB", half >> 9);
 	}
-	set_slab(p, 0, 0, n_pages);
+	set_slab(p, 0, 0, layout.n_pages);
 	kv_pool_give_slab(p, 0);
 	*out = p;
 	return 0;
@@ -127,13 +151,16 @@ int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops,
 		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err)
 {
-	struct kn_kv layout = {.type = type,
-			       .n_pages = 1,
-			       .page_tokens = page_tokens,
-			       .n_layers = n_layers,
-			       .n_kv_heads = n_kv_heads,
-			       .head_dim = head_dim};
+	const struct kn_kv layout = of_heads(type, page_tokens, n_layers, n_kv_heads, head_dim);
+	return kv_pool_make_in(memory, i, ops, b, &layout, out, err);
+}
+
+int kv_pool_make_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
+		    const struct kn_kv *of, struct kv_pool **out, struct sl_err *err)
+{
+	struct kn_kv layout = *of;
 	size_t page;
+	layout.n_pages = 1;
 	int rc = half_of(ops, &layout, &page, err);
 	if (rc != 0)
 		return rc;

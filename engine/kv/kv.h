@@ -27,10 +27,18 @@ struct kv_memory;
 
 /* Bytes of one page of this layout, k and v together; SIZE_MAX: too many. type: kn_kv's. n_layers: of a page. */
 size_t kv_page_bytes(int type, int page_tokens, int n_layers, int n_kv_heads, int head_dim);
-/* SL_EUNSUPPORTED: a type that the backend can't compute with. */
+/* The same of a layout, whose k, v and n_pages do not matter. */
+size_t kv_layout_bytes(const struct kn_kv *layout);
+/* Pages of a layout, whose k and v do not matter. SL_EUNSUPPORTED: a type that the backend can't compute with, or
+ * latent rows where it has none. SL_EINVAL: impossible sizes; latent rows in pages of an odd number of tokens. */
+int kv_pool_make(const struct kn_ops *ops, struct kn_backend *b, const struct kn_kv *layout, struct kv_pool **out,
+		 struct sl_err *err);
+/* The same for keys and values of heads. */
 int kv_pool_create(const struct kn_ops *ops, struct kn_backend *b, int type, int n_pages, int page_tokens, int n_layers,
 		   int n_kv_heads, int head_dim, struct kv_pool **out, struct sl_err *err);
 /* The i-th pool in shared memory, with its share of the slabs. The memory must outlive it. */
+int kv_pool_make_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b,
+		    const struct kn_kv *layout, struct kv_pool **out, struct sl_err *err);
 int kv_pool_create_in(struct kv_memory *memory, int i, const struct kn_ops *ops, struct kn_backend *b, int type,
 		      int page_tokens, int n_layers, int n_kv_heads, int head_dim, struct kv_pool **out,
 		      struct sl_err *err);

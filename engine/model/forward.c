@@ -125,9 +125,11 @@ static int attend(struct model *m, int i, const float *from, int n, const struct
 	bool joined = l->qkv.data != NULL;
 	int rc, at = all->places != NULL ? all->places[i].layer : i;
 	kv.group = all->places != NULL ? all->places[i].group : 0;
-	if ((rc = model_project(m, l, from, n, &kv, at)) != 0 ||
-	    (rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, &kv, at, &l->attn, m->attn)) != 0 ||
-	    (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0)
+	if (l->latent != NULL)
+		rc = latent_attend(m, l, from, n, &kv, at);
+	else if ((rc = model_project(m, l, from, n, &kv, at)) == 0)
+		rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, &kv, at, &l->attn, m->attn);
+	if (rc != 0 || (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0)
 		return rc;
 	return model_add_bias(m, out, l->o_bias, n, a->n_embd);
 }

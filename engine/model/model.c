@@ -140,14 +140,16 @@ static int find_matrices(struct model *m, const char *name, int n, int n_out, in
 	if (kn_type_block(t->type) == 0)
 		return unknown_type(m, t, err);
 	bool flat = t->n_dims == 2 || (t->n_dims == 1 && n_out == 1);
-	bool fits = n == 0 ? flat : t->n_dims == 3 && t->dims[2] == (uint64_t)n;
+	/* Some writers leave out last dimensions of one. */
+	bool several = t->n_dims == 3 || (t->n_dims == 2 && n == 1);
+	bool fits = n == 0 ? flat : several && t->dims[2] == (uint64_t)n;
 	if (!fits || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
 		return wrong_shape(m, t, n, n_out, n_in, err);
 	return model_file_bring(m->file, t, err);
 }
 
-static int find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
-		       struct sl_err *err)
+int model_find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
+		      struct sl_err *err)
 {
 	return find_matrices(m, name, 0, n_out, n_in, out, err);
 }
@@ -155,7 +157,7 @@ static int find_matrix(struct model *m, const char *name, int n_out, int n_in, c
 int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
 {
 	const struct model_tensor *t = NULL;
-	int rc = find_matrix(m, name, n_out, n_in, &t, err);
+	int rc = model_find_matrix(m, name, n_out, n_in, &t, err);
 	if (rc == 0)
 		rc = weight_store_load(m->store, t, 0, n_out, n_in, out, err);
 	if (rc == 0 && out->data != t->data)
@@ -164,8 +166,8 @@ int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, st
 }
 
 /* Rows first_row and on of a matrix that the family keeps fused with others: a view of its own. */
-static int load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
-		     struct kn_weight *out, struct sl_err *err)
+int model_load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
+		    struct kn_weight *out, struct sl_err *err)
 {
 	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
 }
@@ -176,7 +178,7 @@ int model_load_matrices(struct model *m, const char *name, int n, int n_out, int
 	const struct model_tensor *t = NULL;
 	int rc = find_matrices(m, name, n, n_out, n_in, &t, err);
 	for (int i = 0; i < n && rc == 0; i++)
-		rc = load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
+		rc = model_load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
 	if (rc == 0 && out[0].data != t->data)
 		model_file_let_go(m->file, t);
 	return rc;
@@ -190,7 +192,7 @@ static int load_joined(struct model *m, const char *const *names, const int *n_o
 	const struct model_tensor *t[WEIGHT_STORE_JOINED];
 	int rc = m->ops->weight_load_joined == NULL ? SL_EUNSUPPORTED : 0;
 	for (int i = 0; i < n && rc == 0; i++) {
-		rc = find_matrix(m, names[i], n_outs[i], n_in, &t[i], err);
+		rc = model_find_matrix(m, names[i], n_outs[i], n_in, &t[i], err);
 		if (rc == 0 && t[i]->type != t[0]->type)
 			rc = SL_EUNSUPPORTED;
 	}
@@ -270,10 +272,10 @@ int model_load_qkv(struct model *m, int i, struct sl_err *err)
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
 			return model_load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &l->qkv, err);
-		if ((rc = find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
-		    (rc = load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
-		    (rc = load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
-		    (rc = load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err)) != 0)
+		if ((rc = model_find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
+		    (rc = model_load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
+		    (rc = model_load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
+		    (rc = model_load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err)) != 0)
 			return rc;
 		if (l->q.data != t->data)
 			model_file_let_go(m->file, t);
@@ -309,10 +311,10 @@ int model_load_gate_up(struct model *m, int i, struct sl_err *err)
 		if (m->ops->weight_load_joined != NULL)
 			return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd,
 						 &l->gate_up, err);
-		if ((rc = find_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t, err)) !=
-			0 ||
-		    (rc = load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
-		    (rc = load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
+		if ((rc = model_find_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t,
+					    err)) != 0 ||
+		    (rc = model_load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
+		    (rc = model_load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
 			return rc;
 		if (l->gate.data != t->data)
 			model_file_let_go(m->file, t);
@@ -371,7 +373,7 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, v_width = arch_value_width(a);
 	float gain = a->norm_gain_offset;
 	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, dense = !arch_mixes(a, i);
 	const char *second = a->attn_norm_is_2 ? "attn_norm" : a->ffn_norm_is_post ? "post_attention_norm" : "ffn_norm";
@@ -400,12 +402,12 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	char name[64];
 	if (a->encoder)
 		return encoder_load_layer(m, i, err);
-	int rc = model_load_qkv(m, i, err);
+	int rc = a->latent.n > 0 ? latent_load(m, i, err) : model_load_qkv(m, i, err);
 	if (rc == 0 && a->qkv_bias)
 		rc = model_load_biases(m, i, err);
 	if (rc == 0)
 		rc =
-		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, q_width, &l->o, err);
+		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, v_width, &l->o, err);
 	if (rc == 0)
 		rc = arch_mixes(a, i) ? experts_load(m, i, err) : load_dense(m, i, err);
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
@@ -469,7 +471,8 @@ static int load_weights(struct model *m, struct sl_err *err)
 static int alloc_activations(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
-	size_t q_width = (size_t)a->n_heads * (size_t)a->head_dim;
+	size_t q_width = (size_t)arch_query_width(a), v_width = (size_t)arch_value_width(a);
+	size_t heads = (size_t)a->n_heads, latent = (size_t)a->latent.n;
 	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = 0, work = 0;
 	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
 	for (int i = 0; i < a->n_layers; i++) {
@@ -487,11 +490,15 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	} buffers[] = {
 	    {&m->x, (size_t)a->n_embd, true},
 	    {&m->normed, (size_t)a->n_embd, true},
-	    {&m->attn, q_width, true},
+	    {&m->attn, v_width, true},
 	    {&m->beside, (size_t)a->n_embd, a->parallel != ARCH_PARALLEL_NONE},
 	    {&m->q, q_width, three},
 	    {&m->k, kv_width, three},
-	    {&m->v, kv_width, three},
+	    {&m->v, kv_width, three && latent == 0},
+	    {&m->q_low, (size_t)a->latent.n_query, a->latent.n_query > 0},
+	    {&m->q_latent, heads * kv_width, latent > 0},
+	    {&m->out_latent, heads * latent, latent > 0},
+	    {&m->heads_work, latent_work(a), latent > 0},
 	    {&m->gate, ff, ff > 0},
 	    {&m->up, ff, two && ff > 0 && !a->ungated},
 	    {&m->logits, (size_t)a->n_vocab, !a->encoder},
@@ -682,6 +689,7 @@ void model_free(struct model *m)
 		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
 			model_free_weight(m, weights[k]);
 		experts_free(m, l->experts);
+		latent_free(m, l->latent);
 		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
 				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
 				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
@@ -721,7 +729,11 @@ void model_free(struct model *m)
 			   m->shared_gate,
 			   m->logits,
 			   m->qkv,
-			   m->gate_up};
+			   m->gate_up,
+			   m->q_low,
+			   m->q_latent,
+			   m->out_latent,
+			   m->heads_work};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		model_free_floats(m, memory[i]);
 	sl_free(m->layers);

@@ -82,6 +82,8 @@ unsigned model_does(const struct model_arch *a);
 /* The type of keys and values where the configuration names none: float32 for models that pool rows, whose results are
  * compared with each other by small differences; else kn_kv_type_auto. */
 int model_kv_type(const struct model_arch *a, const struct kn_ops *ops);
+/* The layout of pages with n_layers of its layers; without memory and pages. */
+struct kn_kv model_kv_layout(const struct model_arch *a, int type, int page_tokens, int n_layers);
 /* Numbers of a pooled result: the model's width, or 1 for a score; 0: it pools nothing. */
 int model_pooled_width(const struct model *m);
 

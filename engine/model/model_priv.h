@@ -21,8 +21,17 @@ struct layer {
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	int n_ff; /* of gate, up and down: the dense half, or a mixture's shared expert; 0: it has none */
 	struct layer_experts *experts; /* NULL: a dense layer */
+	struct layer_latent *latent;   /* NULL: keys and values of heads */
 	struct kn_attn attn;
 	const struct kn_rope *rope;
+};
+
+/* Latent attention (latent.c). Queries are a product of the stream, or of a vector of it, in layer.q. */
+struct layer_latent {
+	struct kn_weight q_a, kv_a;
+	struct kn_weight *k_b, *v_b; /* [n_heads] each: [latent][plain], [value][latent] */
+	float *q_a_norm, *kv_a_norm;
+	void *turned; /* NULL, or the memory of k_b, of the host */
 };
 
 /* A mixture (experts.c). */
@@ -57,6 +66,9 @@ struct model {
 	int logit_rows; /* of logits; as many may be wanted, or half of them where it is less than max_rows */
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
+	/* Latent attention: the vector of queries, queries and outputs of heads in the latent, scratch memory. Queries
+	 * are in q, rows in k. */
+	float *q_low, *q_latent, *out_latent, *heads_work;
 	float *beside; /* what attention adds, while the other half runs on the same rows */
 	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
 	float *routed, *shared, *shared_gate, *work;
@@ -70,6 +82,12 @@ struct model {
 const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err);
 int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
 		      struct sl_err *err);
+/* The tensor of that name, marked as used: a matrix [n_out][n_in], brought. */
+int model_find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
+		      struct sl_err *err);
+/* Its rows first_row and on as a matrix. */
+int model_load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
+		    struct kn_weight *out, struct sl_err *err);
 /* The n matrices [n_out][n_in] of a tensor [n][n_out][n_in]. */
 int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err);
@@ -100,6 +118,15 @@ int experts_load(struct model *m, int layer, struct sl_err *err);
 void experts_free(struct model *m, struct layer_experts *x); /* NULL: nothing */
 /* m->normed of n rows becomes what the layer's mixture makes of it. */
 int experts_run(struct model *m, const struct layer *l, int n);
+
+/* ---- latent.c ---- */
+
+int latent_load(struct model *m, int layer, struct sl_err *err);
+void latent_free(struct model *m, struct layer_latent *x); /* NULL: nothing */
+/* Floats of m->heads_work for each row. */
+size_t latent_work(const struct model_arch *a);
+/* What heads make of the n rows at `from`, in m->attn. */
+int latent_attend(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer);
 
 /* ---- encoder.c ---- */
 

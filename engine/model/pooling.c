@@ -41,6 +41,16 @@ unsigned model_does(const struct model_arch *a)
 	return does | PROTO_DOES_EMBED | (a->shortens ? PROTO_DOES_SHORTEN : 0);
 }
 
+struct kn_kv model_kv_layout(const struct model_arch *a, int type, int page_tokens, int n_layers)
+{
+	return (struct kn_kv){.type = type,
+			      .page_tokens = page_tokens,
+			      .n_layers = n_layers,
+			      .n_kv_heads = a->n_kv_heads,
+			      .head_dim = a->head_dim,
+			      .latent = a->latent.n};
+}
+
 int model_kv_type(const struct model_arch *a, const struct kn_ops *ops)
 {
 	return a->pooling != ARCH_POOL_NONE && ops->kv_type(KN_F32) ? KN_F32 : kn_kv_type_auto(ops);

@@ -49,6 +49,7 @@ struct arch_rope {
 	double beta_fast, beta_slow; /* YARN */
 	bool fractional;             /* YARN: the ramp's ends are not rounded to whole pairs */
 	double magnitude;            /* YARN, LONGROPE: on cosine and sine; 0: the scaling's own rule */
+	double all_dim;              /* YARN: mscale_all_dim, by which scores of latent attention grow; 0: not */
 	int original_ctx;            /* LLAMA3, YARN, LONGROPE */
 	float grow;                  /* of queries by position (kn_rope): Ministral 3; 0: none */
 	int grow_every, grow_from;
@@ -60,16 +61,29 @@ struct arch_rope {
 
 /* Mixtures of experts (kernels.h: kn_experts); layers from n_dense on have one instead of a dense feed-forward half. */
 struct arch_experts {
-	int n, n_used;        /* n 0: none */
-	int n_ff;             /* of each expert */
-	int n_ff_shared;      /* of the expert that computes every row; 0: none */
-	int n_dense;          /* dense layers before the first mixture */
-	bool sigmoid;         /* scores are sigmoids, else a softmax; with a bias for the choice: GLM 4.5 */
-	bool norm;            /* the weights of a row's experts are divided by their sum */
-	float scale;          /* of the weights */
-	bool clamped, biases; /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
-	float sparse;         /* kn_route.sparse; 0: not */
-	bool shared_gate;     /* the shared expert's output is multiplied by the sigmoid of a product */
+	int n, n_used;               /* n 0: none */
+	int n_ff;                    /* of each expert */
+	int n_ff_shared;             /* of the expert that computes every row; 0: none */
+	int n_dense;                 /* dense layers before the first mixture */
+	bool sigmoid;                /* scores are sigmoids, else a softmax; with a bias for the choice: GLM 4.5 */
+	bool norm;                   /* the weights of a row's experts are divided by their sum */
+	float scale;                 /* of the weights */
+	bool clamped, biases;        /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
+	float sparse;                /* kn_route.sparse; 0: not */
+	bool shared_gate;            /* the shared expert's output is multiplied by the sigmoid of a product */
+	int n_groups, n_groups_used; /* as kn_route's; 0: no groups */
+	bool group_best;
+};
+
+/* Multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024, 2.1). A head's query and key are `plain` elements that
+ * do not turn and rope.n_rot that do; the plain ones of all keys, and the values, are products of the position's latent
+ * vector, and the turned ones are one key's, shared by all heads. What is kept of a position is a row of the latent and
+ * that shared key: n_kv_heads is 1, and head_dim the row's width, n + rope.n_rot. */
+struct arch_latent {
+	int n;       /* elements of a latent vector; 0: none, the model keeps keys and values */
+	int n_query; /* of the vector that queries are products of; 0: of the stream */
+	int plain, n_value;
+	bool joined; /* both products of the latent are one tensor, head by head: attn_kv_b */
 };
 
 struct model_arch {
@@ -97,6 +111,7 @@ struct model_arch {
 				   Hugging Face folders, 0 in GGUF where it is already in the weights */
 	enum arch_act act;
 	struct arch_experts experts;
+	struct arch_latent latent;
 	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float residual_scale;              /* of what each half of a layer adds: Granite, else 1 */
@@ -130,11 +145,23 @@ static inline bool arch_mixes(const struct model_arch *a, int layer)
 	return a->experts.n > 0 && layer >= a->experts.n_dense;
 }
 
+/* Elements of all queries as products make them, and of all heads' outputs. */
+static inline int arch_query_width(const struct model_arch *a)
+{
+	return a->n_heads * (a->latent.n > 0 ? a->latent.plain + a->rope.n_rot : a->head_dim);
+}
+
+static inline int arch_value_width(const struct model_arch *a)
+{
+	return a->n_heads * (a->latent.n > 0 ? a->latent.n_value : a->head_dim);
+}
+
 /* The widest input or output of a product. */
 static inline int arch_widest(const struct model_arch *a)
 {
-	const int widths[] = {a->n_ff,         a->n_heads * a->head_dim, a->n_vocab,
-			      a->experts.n_ff, a->experts.n_ff_shared,   a->experts.n};
+	const int widths[] = {
+	    a->n_ff,    a->n_heads * a->head_dim, arch_query_width(a),    arch_value_width(a), a->latent.n_query,
+	    a->n_vocab, a->experts.n_ff,          a->experts.n_ff_shared, a->experts.n};
 	int widest = a->n_embd;
 	for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
 		widest = widths[i] > widest ? widths[i] : widest;
@@ -148,6 +175,17 @@ static inline uint64_t arch_ff_floats(const struct model_arch *a)
 	uint64_t embd = (uint64_t)a->n_embd, dense = (uint64_t)(a->n_ff > x->n_ff_shared ? a->n_ff : x->n_ff_shared);
 	uint64_t mixture = 2 * (uint64_t)x->n_used * (embd + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
 	return 4 * dense + (x->n > 0 ? mixture : 0) + (a->parallel != ARCH_PARALLEL_NONE ? embd : 0);
+}
+
+/* Floats of activations that attention needs for each row of a step. */
+static inline uint64_t arch_attn_floats(const struct model_arch *a)
+{
+	uint64_t heads = (uint64_t)a->n_heads, row = (uint64_t)a->head_dim, latent = (uint64_t)a->latent.n;
+	uint64_t query = (uint64_t)arch_query_width(a), value = (uint64_t)arch_value_width(a);
+	if (latent == 0)
+		return query + value + 2 * (uint64_t)a->n_kv_heads * row;
+	uint64_t widest = query > value ? query : value;
+	return query + value + row + (uint64_t)a->latent.n_query + heads * (row + latent) + widest + heads * latent;
 }
 
 /* Positions that layer i sees, including its own; 0: all. */

@@ -34,6 +34,14 @@ int conf_int(struct conf *r, const char *key, int lo, int hi, int fallback);
 double conf_number(struct conf *r, const json_t *object, const char *key, double lo, double hi, double fallback);
 bool conf_bool(struct conf *r, const char *key, bool fallback);
 
+/* ---- arch_hf_latent.c ---- */
+
+/* Widths of latent attention, before conf_rope, and what follows from the rope, after it. */
+void conf_latent(struct conf *r, struct model_arch *a);
+void conf_latent_rope(struct conf *r, struct model_arch *a);
+/* DeepSeek's mixtures; type is config.json's model_type. */
+void conf_latent_experts(struct conf *r, const char *type, struct model_arch *a);
+
 /* ---- arch_hf_rope.c ---- */
 
 /* Rotary embedding. windowed_base: of windowed layers where they turn differently; 0: they don't. */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/source/arch_family.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "engine/source/arch_read.h"
 
 static const struct arch_family families[] = {
     {.name = "llama", .may_mix = true, .norm_weights = true},
@@ -81,6 +84,7 @@ static const struct arch_family families[] = {
 		.parallel = ARCH_PARALLEL_TWO_NORMS,
 		.ungated = true,
 		.ff_biases = true}},
+    {.name = "deepseek2", .hf_pairs = true, .may_mix = true, .latent = true},
     {.name = "gemma2",
      .halves = true,
      .scaled_embed = true,
@@ -119,6 +123,35 @@ void arch_family_list(char *out, size_t bytes)
 	out[0] = '\0';
 	for (size_t i = 0; i < sizeof families / sizeof *families && n < bytes; i++)
 		n += (size_t)snprintf(out + n, bytes - n, "%s%s", i > 0 ? ", " : "", families[i].name);
+}
+
+float arch_latent_scale(const struct model_arch *a)
+{
+	const struct arch_rope *r = &a->rope;
+	double more = r->scaling == ARCH_ROPE_YARN && r->factor > 1 ? 0.1 * r->all_dim * log(r->factor) + 1 : 1;
+	return (float)(more * more / sqrt(a->latent.plain + r->n_rot));
+}
+
+const char *arch_groups_fault(const struct arch_experts *x)
+{
+	if (x->n_groups == 0)
+		return NULL;
+	if (x->n % x->n_groups != 0)
+		return "does not divide the number of experts";
+	return x->n / x->n_groups * x->n_groups_used < x->n_used
+		   ? "and the groups used have fewer experts than a row uses"
+		   : NULL;
+}
+
+bool arch_latent_finish(struct model_arch *a)
+{
+	const struct arch_latent *d = &a->latent;
+	int query = d->plain + a->rope.n_rot, row = d->n + a->rope.n_rot;
+	int widest = query > row ? query : row;
+	widest = d->plain + d->n_value > widest ? d->plain + d->n_value : widest;
+	a->n_kv_heads = 1;
+	a->head_dim = row;
+	return a->n_heads <= ARCH_MAX_WIDTH / widest;
 }
 
 void arch_family_begin(const struct arch_family *f, struct model_arch *out)

@@ -31,6 +31,7 @@ struct arch_family {
 	bool grows;   /* queries may grow with their positions: Ministral 3 */
 	bool sparse;  /* Phi-3.5-MoE's choice: kn_route.sparse */
 	bool rms_key; /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */
+	bool latent;  /* attends to latent rows; experts by softmax or sigmoid, maybe of the best groups: DeepSeek */
 	/* What they all have; numbers are 0, and each reader fills in what its files have keys for. */
 	struct model_arch common;
 };
@@ -41,6 +42,12 @@ const char *arch_family_eps_key(const struct arch_family *f);
 const struct arch_family *arch_family_find(const char *name, size_t n);
 /* "llama, qwen2, …", of families that GGUF files may have. */
 void arch_family_list(char *out, size_t bytes);
+/* The scale of q·k of latent attention: with YaRN it grows by the square of mscale_all_dim's factor. */
+float arch_latent_scale(const struct model_arch *a);
+/* Of arch.experts: NULL, or in which way the groups of experts do not fit (a sentence without its subject). */
+const char *arch_groups_fault(const struct arch_experts *x);
+/* Whether the widths of latent attention are possible, and sets what follows from them. */
+bool arch_latent_finish(struct model_arch *a);
 /* A model of the family: all that they have in common, every factor 1. */
 void arch_family_begin(const struct arch_family *f, struct model_arch *out);
 

@@ -121,6 +121,14 @@ static void read_yarn(struct reader *r, struct arch_rope *rope)
 	rope->beta_fast = get_float(r, "rope.scaling.yarn_beta_fast", 0.01, 1e6, 32);
 	rope->beta_slow = get_float(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, 1);
 	rope->fractional = find(r)->oss; /* its configuration's truncate; GGUF has no key for it */
+	if (find(r)->latent) {
+		/* The key is a tenth of the configuration's mscale_all_dim; mscale has none and is taken to be equal.
+		 */
+		float tenth = (float)get_float(r, "rope.scaling.yarn_log_multiplier", 0, 10, 0);
+		rope->all_dim = (double)(tenth / 0.1f);
+		rope->magnitude = tenth > 0 ? 1 : 0;
+		return;
+	}
 	double sharper = get_float(r, "rope.scaling.attn_factor", 0.01, 100, 1);
 	/* transformers' mscale_all_dim beside an mscale of 1: DeepSeek's line, and Ministral 3. */
 	double all = find(r)->grows ? get_float(r, "rope.scaling.yarn_log_multiplier", 0, 100, 0) : 0;
@@ -190,7 +198,7 @@ static void read_rope(struct reader *r, const struct arch_family *family, struct
 {
 	bool gemma3 = strcmp(a->family, "gemma3") == 0;
 	a->rope = (struct arch_rope){.halves = family->halves};
-	a->rope.n_rot = get_int(r, "rope.dimension_count", 2, a->head_dim, a->head_dim);
+	a->rope.n_rot = get_int(r, "rope.dimension_count", 2, a->head_dim, family->latent ? REQUIRED : a->head_dim);
 	if (a->rope.n_rot % 2 != 0)
 		fault(r, SL_EINVAL, "%s.rope.dimension_count %d is odd", a->family, a->rope.n_rot);
 	a->rope.base = get_float(r, "rope.freq_base", 1.001, 1e12, gemma3 ? 1e6 : 10000);
@@ -219,7 +227,38 @@ static int unknown_family(const struct gguf *g, struct proto_str name, struct sl
 		       (int)(name.n > 40 ? 40 : name.n), name.at, known);
 }
 
-static void read_shape(struct reader *r, struct model_arch *a)
+/* Latent attention. Files whose keys' and values' products are split have keys of heads' widths that end in _mla, and
+ * the others are those of a latent row. */
+static void read_latent(struct reader *r, struct model_arch *a)
+{
+	struct arch_latent *d = &a->latent;
+	enum { MOST = 1 << 14 };
+	d->n = get_int(r, "attention.kv_lora_rank", 1, MOST, REQUIRED);
+	d->n_query = get_int(r, "attention.q_lora_rank", 0, ARCH_MAX_WIDTH, 0);
+	int n_rot = get_int(r, "rope.dimension_count", 2, 2 * ARCH_MAX_ROT, REQUIRED);
+	int own = get_int(r, "attention.key_length", 1, 2 * MOST, REQUIRED);
+	int value = get_int(r, "attention.value_length", 1, MOST, REQUIRED);
+	int query = get_int(r, "attention.key_length_mla", 0, MOST, 0);
+	d->n_value = get_int(r, "attention.value_length_mla", query > 0, MOST, query > 0 ? REQUIRED : 0);
+	d->joined = model_file_find(r->file, "blk.0.attn_kv_b.weight") != NULL;
+	a->rope.n_rot = n_rot;
+	if (query > 0 && (own != d->n + n_rot || value != d->n))
+		fault(r, SL_EINVAL,
+		      "%s.attention.key_length %d and value_length %d are not attention.kv_lora_rank %d with and "
+		      "without rope.dimension_count %d",
+		      a->family, own, value, d->n, n_rot);
+	d->n_value = query > 0 ? d->n_value : value;
+	query = query > 0 ? query : own;
+	d->plain = query - n_rot;
+	if (d->plain < 1)
+		fault(r, SL_EINVAL, "%s.rope.dimension_count %d leaves nothing of a key of %d that does not turn",
+		      a->family, n_rot, query);
+	if (r->rc == 0 && !arch_latent_finish(a))
+		fault(r, SL_EUNSUPPORTED, "%s.attention.head_count %d is too much for latent rows of %d", a->family,
+		      a->n_heads, a->head_dim);
+}
+
+static void read_shape(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	a->n_drafting = get_int(r, "nextn_predict_layers", 0, 8, 0);
 	a->n_layers = get_int(r, "block_count", 1 + a->n_drafting, ARCH_MAX_LAYERS, REQUIRED) - a->n_drafting;
@@ -228,6 +267,10 @@ static void read_shape(struct reader *r, struct model_arch *a)
 	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
 	a->n_ctx = get_int(r, "context_length", 1, ARCH_MAX_CTX, REQUIRED);
 	a->n_kv_heads = get_int(r, "attention.head_count_kv", 1, a->n_heads, a->n_heads);
+	if (family->latent) {
+		read_latent(r, a);
+		return;
+	}
 	a->head_dim = get_int(r, "attention.key_length", 1, 1024, a->n_embd / a->n_heads);
 	int value_dim = get_int(r, "attention.value_length", 1, 1024, a->head_dim);
 	if (a->n_heads % a->n_kv_heads != 0 || value_dim != a->head_dim || a->head_dim > 1024 || a->head_dim % 2 != 0)
@@ -237,6 +280,8 @@ static void read_shape(struct reader *r, struct model_arch *a)
 
 float arch_gguf_attn_scale(const struct model_arch *a)
 {
+	if (a->latent.n > 0)
+		return arch_latent_scale(a);
 	const struct arch_family *f = arch_family_find(a->family, strlen(a->family));
 	bool odd = f != NULL && f->odd_scale_layers > 0 && a->n_layers == f->odd_scale_layers;
 	return 1.0f / sqrtf((float)(odd ? a->n_embd / a->n_heads : a->head_dim));
@@ -253,6 +298,25 @@ static void read_sigmoid(struct reader *r, struct model_arch *a)
 	x->n_dense = get_int(r, "leading_dense_block_count", 0, a->n_layers, 0);
 	(void)get_int(r, "expert_gating_func", 2, 2, 2);
 	x->n_ff_shared = n_shared * get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH / 64, REQUIRED);
+}
+
+/* DeepSeek's: V2 chooses by a softmax, V3 by sigmoids and a bias; their larger models of the best groups only. */
+static void read_deepseek(struct reader *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	int n_shared = get_int(r, "expert_shared_count", 0, 64, 0);
+	x->n_ff_shared = n_shared * get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH / 64, REQUIRED);
+	get_bool(r, "expert_weights_norm", &x->norm);
+	x->sigmoid = get_int(r, "expert_gating_func", 1, 2, 1) == 2;
+	x->scale = (float)get_float(r, "expert_weights_scale", 1e-6, 1e6, 1);
+	x->n_dense = get_int(r, "leading_dense_block_count", 0, a->n_layers, 0);
+	x->n_groups = get_int(r, "expert_group_count", 1, x->n, 1);
+	x->n_groups_used = get_int(r, "expert_group_used_count", 1, x->n_groups, x->n_groups);
+	x->group_best = !x->sigmoid;
+	if (x->n_groups == 1)
+		x->n_groups = x->n_groups_used = 0;
+	if (r->rc == 0 && arch_groups_fault(x) != NULL)
+		fault(r, SL_EINVAL, "%s.expert_group_count %d %s", a->family, x->n_groups, arch_groups_fault(x));
 }
 
 /* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */
@@ -275,6 +339,8 @@ static void read_experts(struct reader *r, const struct arch_family *family, str
 	x->scale = 1;
 	if (family->sigmoid)
 		read_sigmoid(r, a);
+	if (family->latent)
+		read_deepseek(r, a);
 	int absent = family->shares_ff && x->n_used > 0 ? a->n_ff / x->n_used : a->n_ff;
 	x->n_ff = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, absent);
 	if (family->shared_expert) {
@@ -291,7 +357,7 @@ static void read_attention(struct reader *r, const struct arch_family *family, s
 	a->window = get_int(r, "attention.sliding_window", 0, ARCH_MAX_CTX, 0);
 	a->attn_softcap = (float)get_float(r, "attn_logit_softcapping", 0, 1e6, 0);
 	a->final_softcap = (float)get_float(r, "final_logit_softcapping", 0, 1e6, 0);
-	a->attn_scale = (float)get_float(r, "attention.scale", 0, 1e3, 0);
+	a->attn_scale = family->latent ? 0 : (float)get_float(r, "attention.scale", 0, 1e3, 0);
 	if (!(a->attn_scale > 0))
 		a->attn_scale = arch_gguf_attn_scale(a);
 	a->window_pattern = get_int(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, family->window_pattern);
@@ -400,7 +466,7 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 		return unknown_family(g, name, err);
 	struct reader r = {.file = f, .g = g, .family = family->name, .err = err};
 	arch_family_begin(family, a);
-	read_shape(&r, a);
+	read_shape(&r, family, a);
 	read_experts(&r, family, a);
 	read_attention(&r, family, a);
 	read_pooling(&r, a);
@@ -426,6 +492,8 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	} else {
 		a->tied_embeddings = model_file_find(f, "output.weight") == NULL;
 		read_rope(&r, family, a);
+		if (family->latent)
+			a->attn_scale = arch_latent_scale(a);
 	}
 	return r.rc != 0 ? r.rc : arch_check_gguf(&r.seen, g, a, err);
 }

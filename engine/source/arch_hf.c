@@ -72,6 +72,7 @@ static const struct kind kinds[] = {
     {.types = {"minimax_m2"}, .head_dim = 128, .rope_base = 5e6},
     {.types = {"cohere", "cohere2"}, .eps_key = "layer_norm_eps", .eps = 1e-5},
     {.types = {"phimoe"}, .eps = 1e-5, .rope_base = 1e6, .bias_key = "attention_bias"},
+    {.types = {"deepseek_v2", "deepseek_v3", "kimi_k2"}, .head_dim = 64},
     {.types = {"gpt_neox"},
      .eps_key = "layer_norm_eps",
      .eps = 1e-5,
@@ -239,6 +240,10 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 		read_glm_experts(r, a);
 		return;
 	}
+	if (r->family->latent) {
+		conf_latent_experts(r, type, a);
+		return;
+	}
 	if (strcmp(type, "minimax_m2") == 0 || strcmp(type, "phimoe") == 0 || strcmp(type, "gpt_oss") == 0) {
 		read_local_experts(r, a);
 		return;
@@ -388,12 +393,14 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	struct conf r = {.file = f, .config = hf_config(folder), .path = hf_path(folder), .err = err};
 	const char *type = hf_model_type(folder), *family = hf_family(type);
 	if (family == NULL)
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
-			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
-			       "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
-			       "ministral3, falcon, gpt_neox, phi3, gemma2, gemma3, bert, roberta, xlm-roberta)",
-			       r.path, type);
+		return sl_errf(
+		    err, SL_EUNSUPPORTED,
+		    "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
+		    "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
+		    "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
+		    "ministral3, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, gemma2, gemma3, bert, "
+		    "roberta, xlm-roberta)",
+		    r.path, type);
 	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));
 	const struct kind *d = kind_of(type);
 	arch_family_begin(known, a);
@@ -401,6 +408,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		return read_encoder(&r, folder, a);
 	bool gemma = strncmp(family, "gemma", 5) == 0;
 	read_shape(&r, a, d);
+	if (known->latent && r.rc == 0)
+		conf_latent(&r, a);
 	if (r.rc != 0)
 		return r.rc;
 	a->rms_eps = (float)conf_number(&r, r.config, or_else(d->eps_key, "rms_norm_eps"), 1e-12, 0.1,
@@ -432,6 +441,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		conf_fault(&r, SL_EUNSUPPORTED, "mlp_bias", "is not supported");
 	conf_rope(&r, a, d->rope_base > 0 ? d->rope_base : 1e4, strcmp(family, "gemma3") == 0 ? 1e4 : 0);
 	a->rope.halves = a->rope_windowed.halves = !known->hf_pairs;
+	if (known->latent)
+		conf_latent_rope(&r, a);
 	conf_window(&r, a, type);
 	read_pooling(&r, folder, a);
 	read_lengths(&r, a);

@@ -74,6 +74,7 @@ static void read_yarn(struct conf *r, const json_t *scaling, struct arch_rope *r
 	if (mscale > 0 && all > 0)
 		given = sharper(rope->factor, mscale) / sharper(rope->factor, all);
 	rope->magnitude = conf_number(r, scaling, "attention_factor", 0.01, 100, given);
+	rope->all_dim = all > 0 ? all : 0;
 }
 
 static void read_scaling(struct conf *r, const json_t *scaling, struct model_arch *a, struct arch_rope *rope)

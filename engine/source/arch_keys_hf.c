@@ -60,6 +60,11 @@ static const struct key_rule of_config[] = {
     {"layer_switch", "4", "cohere2"},
     {"use_parallel_embedding use_embedding_sharing", NULL, "cohere2"},
     {"initial_context_length", NULL, "gpt-oss"},
+    /* The latter of models without experts, of others they are read. */
+    {"ep_size aux_loss_alpha seq_aux qk_head_dim head_dim moe_intermediate_size moe_layer_freq n_shared_experts "
+     "num_experts_per_tok routed_scaling_factor norm_topk_prob",
+     NULL, "deepseek2"},
+    {"index_*", "", "deepseek2"},
     {"input_jitter_noise", NULL, "phimoe"},
     {"qk_norm use_qk_norm qk_layernorm use_qk_layernorm apply_residual_connection_post_layernorm use_post_norm",
      "false", NULL},

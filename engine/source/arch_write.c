@@ -40,6 +40,8 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 		put_f32(w, a, "rope.scaling.factor", r->factor);
 		break;
 	case ARCH_ROPE_YARN:
+		if (r->all_dim > 0) /* a tenth, as readers of this family expect */
+			put_f32(w, a, "rope.scaling.yarn_log_multiplier", 0.1 * r->all_dim);
 		gguf_put_str(w, key_of(a, "rope.scaling.type"), "yarn", 4);
 		put_f32(w, a, "rope.scaling.factor", r->factor);
 		put_u32(w, a, "rope.scaling.original_context_length", r->original_ctx);
@@ -48,7 +50,7 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 		/* In GGUF this factor multiplies the scaling's own rule. */
 		if (r->magnitude == 1 && arch_family_find(a->family, strlen(a->family))->grows)
 			put_f32(w, a, "rope.scaling.yarn_log_multiplier", 1);
-		else if (r->magnitude > 0)
+		else if (r->magnitude > 0 && a->latent.n == 0)
 			put_f32(w, a, "rope.scaling.attn_factor", r->magnitude / (0.1 * log(r->factor) + 1));
 		break;
 	case ARCH_ROPE_LONGROPE:
@@ -81,6 +83,26 @@ static void put_encoder(struct gguf_writer *w, const struct model_arch *a)
 		put_f32(w, a, "rope.freq_base", a->rope.base);
 }
 
+/* Of latent attention: the widths of heads, or those of a row and, under other names, of heads. */
+static void put_widths(struct gguf_writer *w, const struct model_arch *a)
+{
+	const struct arch_latent *d = &a->latent;
+	int query = d->plain + a->rope.n_rot;
+	bool split = d->n > 0 && !d->joined;
+	put_u32(w, a, "attention.head_count_kv", d->joined ? a->n_heads : a->n_kv_heads);
+	put_u32(w, a, "attention.key_length", d->joined ? query : a->head_dim);
+	put_u32(w, a, "attention.value_length", d->joined ? d->n_value : split ? d->n : a->head_dim);
+	if (d->n == 0)
+		return;
+	put_u32(w, a, "attention.kv_lora_rank", d->n);
+	if (d->n_query > 0)
+		put_u32(w, a, "attention.q_lora_rank", d->n_query);
+	if (split) {
+		put_u32(w, a, "attention.key_length_mla", query);
+		put_u32(w, a, "attention.value_length_mla", d->n_value);
+	}
+}
+
 static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 {
 	put_u32(w, a, "expert_count", a->experts.n);
@@ -90,7 +112,12 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 		put_u32(w, a, "expert_gating_func", 2);
 		return;
 	}
-	if (a->experts.sigmoid) {
+	if (a->latent.n > 0) {
+		put_u32(w, a, "expert_gating_func", a->experts.sigmoid ? 2 : 1);
+		put_u32(w, a, "expert_group_count", a->experts.n_groups > 0 ? a->experts.n_groups : 1);
+		put_u32(w, a, "expert_group_used_count", a->experts.n_groups > 0 ? a->experts.n_groups_used : 1);
+	}
+	if (a->experts.sigmoid || a->latent.n > 0) {
 		put_u32(w, a, "expert_shared_count", a->experts.n_ff_shared / a->experts.n_ff);
 		put_u32(w, a, "leading_dense_block_count", a->experts.n_dense);
 		put_f32(w, a, "expert_weights_scale", (double)a->experts.scale);
@@ -138,10 +165,14 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "GGUF has no key for truncate %s of a rope scaling yarn in the family %s",
 			       r->fractional ? "false" : "true", a->family);
+	if (a->latent.n > 0 && r->halves)
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for rope_interleave false in the family %s",
+			       a->family);
+	double own = r->scaling == ARCH_ROPE_YARN && r->all_dim == 0 ? 0.1 * log(r->factor) + 1 : 1;
+	if (a->latent.n > 0 && r->magnitude > 0 && fabs(r->magnitude - own) > 1e-9)
+		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for an mscale that is not mscale_all_dim");
 	put_shape(w, a);
-	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
-	put_u32(w, a, "attention.key_length", a->head_dim);
-	put_u32(w, a, "attention.value_length", a->head_dim);
+	put_widths(w, a);
 	put_f32(w, a, arch_family_eps_key(f), (double)a->rms_eps);
 	put_u32(w, a, "vocab_size", a->n_vocab);
 	put_u32(w, a, "rope.dimension_count", r->n_rot);

@@ -304,6 +304,31 @@ static void run_norms(struct run *r, int i)
 						  : "ffn_norm");
 }
 
+/* Latent vectors are normed, so what reads them is as large as what reads the stream. */
+static void run_latent(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	const struct arch_latent *d = &a->latent;
+	int query = arch_query_width(a), value = arch_value_width(a);
+	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	if (d->n_query > 0) {
+		matrix(r, i, "attn_q_a", d->n_query, a->n_embd, in);
+		gains(r, i, "attn_q_a_norm.weight", d->n_query, 1);
+		matrix(r, i, "attn_q_b", query, d->n_query, 1 / sqrt(d->n_query));
+	} else {
+		matrix(r, i, "attn_q", query, a->n_embd, in);
+	}
+	matrix(r, i, "attn_kv_a_mqa", a->head_dim, a->n_embd, in);
+	gains(r, i, "attn_kv_a_norm.weight", d->n, 1);
+	if (d->joined) {
+		matrix(r, i, "attn_kv_b", a->n_heads * (d->plain + d->n_value), d->n, 1 / sqrt(d->n));
+	} else {
+		matrices(r, i, "attn_k_b", a->n_heads, d->n, d->plain, 1 / sqrt(d->n));
+		matrices(r, i, "attn_v_b", a->n_heads, d->n_value, d->n, 1 / sqrt(d->n));
+	}
+	matrix(r, i, "attn_output", a->n_embd, value, 1 / sqrt(value) / depth);
+}
+
 static void run_attention(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
@@ -355,7 +380,10 @@ static void run_layer(struct run *r, int i)
 	const struct model_arch *a = &r->m->arch;
 	if (!a->no_pre_norms)
 		stream_norm(r, i, a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm");
-	run_attention(r, i);
+	if (a->latent.n > 0)
+		run_latent(r, i);
+	else
+		run_attention(r, i);
 	run_norms(r, i);
 	if (arch_mixes(a, i))
 		run_experts(r, i);

@@ -61,6 +61,8 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"gpt-oss-20b", "gpt-oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1e-5, 1.5e5, false, 128, ARCH_ROPE_YARN, 32,
      4096, ARCH_POOL_NONE},
+    {"deepseek-v2-lite", "deepseek2", 27, 2048, 16, 1, 576, 10944, 102400, 163840, 1e-6, 1e4, false, 0, ARCH_ROPE_YARN,
+     40, 4096, ARCH_POOL_NONE},
     {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
     {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128,
@@ -116,6 +118,10 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"tiny-gptneox-2", "gptneox", 3, 192, 6, 6, 32, 320, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
+    {"tiny-deepseek2", "deepseek2", 2, 256, 4, 1, 80, 512, 512, 1024, 1e-6, 1e4, false, 0, ARCH_ROPE_YARN, 4, 256,
+     ARCH_POOL_NONE},
+    {"tiny-deepseek3", "deepseek2", 3, 192, 3, 1, 46, 320, 512, 1024, 1e-6, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"tiny-phi3", "phi3", 2, 256, 4, 4, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
      ARCH_POOL_NONE},
     {"tiny-gemma2", "gemma2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e4, true, 64, ARCH_ROPE_PLAIN, 0, 0,
@@ -158,11 +164,50 @@ static const struct mixture {
       .scale = 1.5f}},
     {"tiny-minimax-m2", {.n = 8, .n_used = 3, .n_ff = 192, .sigmoid = true, .norm = true}},
     {"tiny-phimoe", {.n = 6, .n_used = 2, .n_ff = 192, .sparse = 0.01f}},
+    {"deepseek-v2-lite", {.n = 64, .n_used = 6, .n_ff = 1408, .n_ff_shared = 2816, .n_dense = 1}},
+    {"tiny-deepseek2", {.n = 6, .n_used = 3, .n_ff = 192, .n_ff_shared = 384, .n_dense = 1, .scale = 1.5f}},
+    {"tiny-deepseek3",
+     {.n = 12,
+      .n_used = 3,
+      .n_ff = 96,
+      .n_ff_shared = 96,
+      .n_dense = 1,
+      .sigmoid = true,
+      .norm = true,
+      .scale = 2.5f,
+      .n_groups = 4,
+      .n_groups_used = 2}},
     {"tiny-mixtral", {.n = 4, .n_used = 2, .n_ff = 512, .norm = true}},
     {"tiny-olmoe", {.n = 8, .n_used = 3, .n_ff = 256}},
     {"tiny-qwen2moe", {.n = 6, .n_used = 4, .n_ff = 256, .n_ff_shared = 512, .shared_gate = true}},
     {"tiny-qwen3moe", {.n = 16, .n_used = 2, .n_ff = 256, .norm = true}},
 };
+
+/* Of those shapes that attend to latent rows; and what turns. */
+static const struct {
+	const char *shape;
+	struct arch_latent latent;
+	int n_rot;
+} latents[] = {
+    {"deepseek-v2-lite", {.n = 512, .plain = 128, .n_value = 128}, 64},
+    {"tiny-deepseek2", {.n = 64, .plain = 32, .n_value = 48}, 16},
+    {"tiny-deepseek3", {.n = 36, .n_query = 40, .plain = 22, .n_value = 20}, 10},
+};
+
+static void describe_latent(const char *shape, struct model_arch *a)
+{
+	for (size_t i = 0; i < sizeof latents / sizeof *latents; i++)
+		if (strcmp(latents[i].shape, shape) == 0) {
+			a->latent = latents[i].latent;
+			a->rope.n_rot = latents[i].n_rot;
+			a->experts.group_best = !a->experts.sigmoid;
+			if (a->rope.scaling == ARCH_ROPE_YARN) {
+				a->rope.all_dim = 0.707;
+				a->rope.magnitude = 1; /* mscale is the same */
+			}
+			a->attn_scale = arch_latent_scale(a);
+		}
+}
 
 static struct arch_experts experts_of(const char *shape)
 {
@@ -248,6 +293,7 @@ static void describe(const struct shape *s, struct model_arch *a)
 		for (int i = 0; i < a->rope.n_factors; i++)
 			a->rope.factors[i] = 1 + (float)i * 0.25f;
 	}
+	describe_latent(s->name, a);
 	a->rope_windowed = a->rope;
 	if (f->windowed_plain || strcmp(s->family, "gemma3") == 0)
 		a->rope_windowed = (struct arch_rope){

@@ -9,8 +9,9 @@
 
 size_t model_page_bytes(const struct eng_model *m)
 {
-	const struct model_arch *a = &m->info.arch;
-	return kv_page_bytes(m->kv_type, m->e->cfg.page_tokens, (int)m->kv_groups.n_layers, a->n_kv_heads, a->head_dim);
+	const struct kn_kv layout =
+	    model_kv_layout(&m->info.arch, m->kv_type, m->e->cfg.page_tokens, (int)m->kv_groups.n_layers);
+	return kv_layout_bytes(&layout);
 }
 
 uint64_t model_context_pages(const struct eng_model *m, uint64_t n_tokens)

@@ -24,6 +24,7 @@
 
 enum {
 	TILE_HEADS = 4,
+	LATENT_HEADS = 16, /* as many share a row that is ten times as wide as a head */
 	TILE_QUERIES = 64,
 	STRETCH = 64,        /* positions */
 	SPLIT_QUERIES = 256, /* blocks are divided up to this many rows · heads, each with its own sums */
@@ -44,7 +45,7 @@ static void *block_of(const struct kn_kv *kv, void *side, int layer, int32_t pag
 
 static float *scales_of(const struct kn_kv *kv, void *block)
 {
-	return (float *)(void *)((uint8_t *)block + kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim));
+	return (float *)(void *)((uint8_t *)block + kn_kv_scales_at(kv->type, kn_kv_block_tokens(kv), kv->head_dim));
 }
 
 static int32_t page_of(const struct kn_step *s, const struct kn_kv *kv, int32_t seq, int page_index)
@@ -64,8 +65,7 @@ static void angles(const struct kn_rope *rope, int32_t pos, float *cosines, floa
 	}
 }
 
-/* The rotations of the step's rows; NULL: out of memory. */
-static const float *turns_of_step(struct kn_backend *b, const struct kn_rope *rope)
+const float *kn_turns_of_step(struct kn_backend *b, const struct kn_rope *rope)
 {
 	const struct kn_step *s = b->step;
 	struct kn_turns *t = NULL;
@@ -92,7 +92,7 @@ static const float *turns_of_step(struct kn_backend *b, const struct kn_rope *ro
 	return t->at;
 }
 
-static void rotate(const struct kn_rope *rope, float *head, const float *cosines, const float *sines)
+void kn_rotate(const struct kn_rope *rope, float *head, const float *cosines, const float *sines)
 {
 	int half = rope->n_rot / 2, step = rope->halves ? 1 : 2, apart = rope->halves ? half : 1;
 	for (int i = 0; i < half; i++) {
@@ -159,10 +159,10 @@ static void write_row(const struct writing *w, int r)
 	float *q = w->q + (size_t)r * (size_t)w->n_heads * hd, *k = w->k + (size_t)r * width;
 	int32_t pos = s->row_pos[r];
 	for (int h = 0; h < w->n_heads; h++)
-		rotate(w->rope, q + (size_t)h * hd, cosines, sines);
+		kn_rotate(w->rope, q + (size_t)h * hd, cosines, sines);
 	grow(q, (size_t)w->n_heads * hd, (float)kn_rope_grown(w->rope, pos));
 	for (int h = 0; h < kv->n_kv_heads; h++)
-		rotate(w->rope, k + (size_t)h * hd, cosines, sines);
+		kn_rotate(w->rope, k + (size_t)h * hd, cosines, sines);
 	int32_t page = page_of(s, kv, s->row_seq[r], pos / kv->page_tokens);
 	int token = pos % kv->page_tokens;
 	const float *v = w->v + (size_t)r * width;
@@ -195,7 +195,7 @@ int kn_cpu_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float
 			    .n_heads = n_heads,
 			    .kv = kv,
 			    .layer = layer,
-			    .turns = turns_of_step(b, rope)};
+			    .turns = kn_turns_of_step(b, rope)};
 	b->packed_of = NULL;
 	if (w.turns == NULL)
 		return SL_EIO;
@@ -216,8 +216,10 @@ struct attention {
 	int layer;
 	const struct kn_attn *attn;
 	float *out;
+	int dim;      /* elements of a value */
 	int group;    /* heads of one key head */
-	int n_chunks; /* of at most TILE_HEADS heads each, in a group */
+	int most;     /* heads of a chunk */
+	int n_chunks; /* of at most `most` heads each, in a group */
 	int span;     /* key heads of a tile */
 	int n_spans;
 	const int32_t *tiles; /* [n_tiles + 1] first rows */
@@ -248,34 +250,47 @@ struct block {
 	int stretch[KN_ATTN_BLOCK + 1]; /* first runs */
 };
 
+/* The position's keys and values, and how many positions follow there, itself included. */
+static struct kn_run run_at(const struct attention *a, const struct tile *t, int index, int token)
+{
+	const struct kn_kv *kv = a->kv;
+	int32_t page = page_of(a->b->step, kv, t->seq, index);
+	void *k, *v;
+	if (kv->latent > 0) {
+		BUG_IF(page < 0 || page >= kv->n_pages, "page %d of %d", page, kv->n_pages);
+		k = v = kn_kv_latent_block(kv, page, a->layer, &token);
+	} else {
+		k = block_of(kv, kv->k, a->layer, page, t->kv_head);
+		v = block_of(kv, kv->v, a->layer, page, t->kv_head);
+	}
+	bool scaled = kn_kv_has_scales(kv->type);
+	return (struct kn_run){.k = k,
+			       .v = v,
+			       .k_scale = scaled ? scales_of(kv, k) : NULL,
+			       .v_scale = scaled ? scales_of(kv, v) : NULL,
+			       .token = token,
+			       .n = kn_kv_block_tokens(kv) - token};
+}
+
 static void find_block(const struct attention *a, const struct tile *t, int at, struct block *b)
 {
 	const struct kn_kv *kv = a->kv;
-	bool scaled = kn_kv_has_scales(kv->type);
 	int positions = STRETCH;
 	b->at = at;
 	b->begin = t->first > at ? t->first : at;
 	b->end = t->last < at + KN_ATTN_BLOCK ? t->last : at + KN_ATTN_BLOCK;
 	b->n_runs = b->n_stretches = 0;
-	int index = b->begin / kv->page_tokens, token = b->begin % kv->page_tokens;
-	for (int i = b->begin; i < b->end; index++, token = 0) {
-		int left = kv->page_tokens - token, n = left < b->end - i ? left : b->end - i;
-		int32_t page = page_of(a->b->step, kv, t->seq, index);
-		void *k = block_of(kv, kv->k, a->layer, page, t->kv_head),
-		     *v = block_of(kv, kv->v, a->layer, page, t->kv_head);
-		if (positions + n > STRETCH) {
+	for (int i = b->begin; i < b->end;) {
+		struct kn_run run = run_at(a, t, i / kv->page_tokens, i % kv->page_tokens);
+		run.n = run.n < b->end - i ? run.n : b->end - i;
+		run.at = i - at;
+		if (positions + run.n > STRETCH) {
 			b->stretch[b->n_stretches++] = b->n_runs;
 			positions = 0;
 		}
-		b->runs[b->n_runs++] = (struct kn_run){.k = k,
-						       .v = v,
-						       .k_scale = scaled ? scales_of(kv, k) : NULL,
-						       .v_scale = scaled ? scales_of(kv, v) : NULL,
-						       .token = token,
-						       .at = i - at,
-						       .n = n};
-		positions += n;
-		i += n;
+		b->runs[b->n_runs++] = run;
+		positions += run.n;
+		i += run.n;
 	}
 	b->stretch[b->n_stretches] = b->n_runs;
 }
@@ -307,7 +322,8 @@ static const void *further(const void *at, size_t bytes) { return (const uint8_t
 static int runs_of_piece(const struct attention *a, const struct tile *t, const struct piece *p,
 			 const struct block *next_block, struct kn_run *runs)
 {
-	size_t bytes = kn_kv_head_bytes(a->kv->type, a->kv->page_tokens, a->kv->head_dim), at = (size_t)p->head * bytes;
+	size_t bytes = kn_kv_head_bytes(a->kv->type, kn_kv_block_tokens(a->kv), a->kv->head_dim),
+	       at = (size_t)p->head * bytes;
 	int from = p->b->stretch[p->stretch], n = p->b->stretch[p->stretch + 1] - from;
 	struct piece after = *p;
 	bool any = next_piece(t, &after);
@@ -351,7 +367,7 @@ static int first_visible(const struct attention *a, int32_t pos)
 static void make_tile(const struct attention *a, int row0, int row1, int kv_head, int n_kv, int chunk, struct tile *t)
 {
 	const struct kn_step *s = a->b->step;
-	int head0 = chunk * TILE_HEADS, head1 = head0 + TILE_HEADS < a->group ? head0 + TILE_HEADS : a->group;
+	int head0 = chunk * a->most, head1 = head0 + a->most < a->group ? head0 + a->most : a->group;
 	t->seq = s->row_seq[row0];
 	t->kv_head = kv_head;
 	t->n_kv = n_kv;
@@ -378,23 +394,27 @@ static void attend_block(const struct attention *a, const struct tile *t, const 
 			 const struct block *next_block, float *const *part, struct kn_seen *seen)
 {
 	const struct kn_isa *isa = a->b->isa;
-	int dim = a->kv->head_dim, type = a->kv->type;
+	int width = a->kv->head_dim, type = a->kv->type;
+	bool latent = a->kv->latent > 0;
 	struct kn_run runs[STRETCH];
 	_Alignas(KN_ALIGN) float scores[TILE_QUERIES * KN_ATTN_BLOCK];
 	struct piece p = {.b = b};
 	do {
 		int n = runs_of_piece(a, t, &p, next_block, runs), q = p.head * t->n_each;
-		isa->scores(type, t->q + q, t->n_each, runs, n, a->kv->page_tokens, dim,
-			    scores + (size_t)q * KN_ATTN_BLOCK);
+		if (latent)
+			isa->row_scores(type, t->q + q, t->n_each, runs, n, width, scores + (size_t)q * KN_ATTN_BLOCK);
+		else
+			isa->scores(type, t->q + q, t->n_each, runs, n, a->kv->page_tokens, width,
+				    scores + (size_t)q * KN_ATTN_BLOCK);
 	} while (next_piece(t, &p) && !p.values);
 	for (int i = 0; i < t->n_q; i++) {
 		isa->softmax(scores + (size_t)i * KN_ATTN_BLOCK, (b->begin - b->at) / MAX_LANES * MAX_LANES,
 			     b->end - b->at, t->from[i] - b->at, t->to[i] - b->at, a->attn, &seen[i]);
-		memset(part[i], 0, (size_t)dim * sizeof *part[i]);
+		memset(part[i], 0, (size_t)a->dim * sizeof *part[i]);
 	}
 	do {
 		int n = runs_of_piece(a, t, &p, next_block, runs), q = p.head * t->n_each;
-		isa->weigh(type, scores + (size_t)q * KN_ATTN_BLOCK, t->n_each, runs, n, dim, part + q);
+		isa->weigh(type, scores + (size_t)q * KN_ATTN_BLOCK, t->n_each, runs, n, width, a->dim, part + q);
 	} while (next_piece(t, &p));
 }
 
@@ -412,7 +432,7 @@ static void divide(const struct attention *a, size_t number, const struct kn_see
 	float sum = all->sum;
 	if (a->attn->sinks != NULL)
 		sum += expf(a->attn->sinks[number % (size_t)a->n_heads] - all->max);
-	for (int d = 0; d < a->kv->head_dim; d++)
+	for (int d = 0; d < a->dim; d++)
 		out[d] /= sum;
 }
 
@@ -422,7 +442,7 @@ static void attend_tile(void *ctx, int i_tile)
 	const struct attention *a = ctx;
 	struct tile t;
 	tile_at(a, i_tile, &t);
-	int dim = a->kv->head_dim, block = t.first / KN_ATTN_BLOCK * KN_ATTN_BLOCK;
+	int dim = a->dim, block = t.first / KN_ATTN_BLOCK * KN_ATTN_BLOCK;
 	float *part[TILE_QUERIES], *sums = a->sums + (size_t)kn_pool_self() * TILE_QUERIES * (size_t)dim;
 	struct kn_seen seen[TILE_QUERIES], all[TILE_QUERIES] = {{0}};
 	struct block two[2];
@@ -455,8 +475,7 @@ static void attend_part(void *ctx, int i_part)
 	struct tile t;
 	tile_at(a, i_part / a->n_parts, &t);
 	int64_t n = n_blocks_of(t.first, t.last), i_of_tile = i_part % a->n_parts;
-	int dim = a->kv->head_dim, from = (int)(n * i_of_tile / a->n_parts),
-	    to = (int)(n * (i_of_tile + 1) / a->n_parts);
+	int dim = a->dim, from = (int)(n * i_of_tile / a->n_parts), to = (int)(n * (i_of_tile + 1) / a->n_parts);
 	float *part[TILE_QUERIES];
 	struct kn_seen seen[TILE_QUERIES];
 	struct block two[2];
@@ -480,7 +499,7 @@ static void join_parts(void *ctx, int i_tile)
 	const struct attention *a = ctx;
 	struct tile t;
 	tile_at(a, i_tile, &t);
-	int n = n_blocks_of(t.first, t.last), dim = a->kv->head_dim;
+	int n = n_blocks_of(t.first, t.last), dim = a->dim;
 	for (int i = 0; i < t.n_q; i++) {
 		float *out = a->out + t.number[i] * (size_t)dim;
 		struct kn_seen all = {0};
@@ -524,7 +543,7 @@ static int parts_of_tiles(const struct attention *a, int n)
 /* The number of key heads in a tile: as many as fit while every thread still has work. */
 static int span_of_tiles(const struct attention *a)
 {
-	int most = 1, heads = a->group < TILE_HEADS ? a->group : TILE_HEADS, kv_heads = a->kv->n_kv_heads;
+	int most = 1, heads = a->group < a->most ? a->group : a->most, kv_heads = a->kv->n_kv_heads;
 	for (int i = 0; i < a->n_tiles; i++)
 		most = a->tiles[i + 1] - a->tiles[i] > most ? a->tiles[i + 1] - a->tiles[i] : most;
 	int span = TILE_QUERIES / (most * heads), threads = kn_pool_n_threads(a->b->pool);
@@ -540,7 +559,7 @@ static int reserve_sums(struct kn_backend *b, struct attention *a)
 {
 	size_t n = a->n_parts > 1 ? (size_t)a->b->step->n_rows * (size_t)a->n_heads * (size_t)a->n_blocks
 				  : (size_t)kn_pool_n_threads(b->pool) * TILE_QUERIES;
-	size_t dim = (size_t)a->kv->head_dim, need = n * dim + 2 * n;
+	size_t dim = (size_t)a->dim, need = n * dim + 2 * n;
 	if (need > b->n_sums) {
 		float *grown = sl_realloc_n(b->sums, need, sizeof *grown);
 		if (grown == NULL)
@@ -551,6 +570,18 @@ static int reserve_sums(struct kn_backend *b, struct attention *a)
 	a->sums = b->sums;
 	a->seen = (struct kn_seen *)(void *)(b->sums + n * dim);
 	return 0;
+}
+
+/* Heads of a chunk. Where each thread has a part of the blocks or several rows, a latent row is read for many. */
+static int heads_of_chunk(const struct attention *a)
+{
+	const struct kn_step *s = a->b->step;
+	int threads = kn_pool_n_threads(a->b->pool), rows = s->n_rows;
+	if (a->kv->latent == 0)
+		return TILE_HEADS;
+	for (int r = 0; r < s->n_rows && rows < threads; r++)
+		rows += end_visible(s, r) / KN_ATTN_BLOCK;
+	return rows >= threads ? LATENT_HEADS : LATENT_HEADS / 2;
 }
 
 /* Positions that the rows see, and the most blocks of a tile. */
@@ -589,14 +620,16 @@ int kn_cpu_attention(struct kn_backend *b, const float *q, int n_heads, const st
 	if (s->n_rows >= 64 && (tiles = sl_zalloc_n((size_t)s->n_rows + 1, sizeof *tiles)) == NULL)
 		return SL_EIO;
 	a.tiles = tiles;
-	a.n_chunks = (a.group + TILE_HEADS - 1) / TILE_HEADS;
-	a.n_tiles = cut_tiles(s, TILE_QUERIES / (a.group < TILE_HEADS ? a.group : TILE_HEADS), tiles);
+	a.dim = kv->latent > 0 ? kv->latent : kv->head_dim;
+	a.most = heads_of_chunk(&a);
+	a.n_chunks = (a.group + a.most - 1) / a.most;
+	a.n_tiles = cut_tiles(s, TILE_QUERIES / (a.group < a.most ? a.group : a.most), tiles);
 	int64_t positions = count_positions(&a);
 	a.span = span_of_tiles(&a);
 	a.n_spans = (kv->n_kv_heads + a.span - 1) / a.span;
 	int n_items = a.n_tiles * a.n_spans * a.n_chunks;
 	/* A score costs a product and a weighting, plus an exponential worth some thirty multiply-adds. */
-	bool alone = kn_parts_of(b, positions * n_heads * (2 * kv->head_dim + 32)) == 1;
+	bool alone = kn_parts_of(b, positions * n_heads * (kv->head_dim + a.dim + 32)) == 1;
 	a.n_parts = alone ? 1 : parts_of_tiles(&a, n_items);
 	int rc = reserve_sums(b, &a);
 	if (rc == 0 && a.n_parts > 1) {

@@ -6,6 +6,7 @@
  * attention.c  rotary embedding, pages, attention
  * weights.c    interleaved weights            memory.c     host memory (host.h)
  * experts.c    mixtures of experts            route.c      the choice of a row's experts
+ * grouped.c    products of many matrices      latent.c     latent rows, products of heads
  * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
  * ref.c        the reference: a backend of its own, and the oracle of the tests
  */
@@ -66,6 +67,7 @@ struct kn_backend {
 	float *sums;
 	size_t n_sums;
 	struct kn_by_expert *by_expert; /* experts.c; NULL: no step had experts */
+	struct kn_pieces *pieces;       /* grouped.c; NULL likewise */
 	char line[64];
 };
 
@@ -87,15 +89,17 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 
 /* Functions behind kn_ops, named kn_cpu_NAME: weights.c, rows.c, attention.c. Those that write activations drop the
  * packed rows (packed_of). */
-#define KN_CPU_OPS(X)  \
-	X(weight_free) \
-	X(weight_made) \
-	X(rmsnorm)     \
-	X(add_rmsnorm) \
-	X(embed_add)   \
-	X(layernorm)   \
-	X(experts)     \
-	X(add_gated)   \
+#define KN_CPU_OPS(X)   \
+	X(weight_free)  \
+	X(weight_made)  \
+	X(rmsnorm)      \
+	X(add_rmsnorm)  \
+	X(embed_add)    \
+	X(layernorm)    \
+	X(experts)      \
+	X(add_gated)    \
+	X(latent_write) \
+	X(matmul_heads) \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
@@ -105,7 +109,15 @@ KN_CPU_OPS(KN_CPU_DECLARE)
  * Earlier content is lost. SL_ENOMEM. */
 int kn_reserve_packed(struct kn_backend *b, int n_rows, int n_in, size_t least);
 
+/* ---- attention.c ---- */
+
+/* Cosines and sines [n_rot / 2] of the step's rows for a rotation, one after the other; NULL: out of memory. */
+const float *kn_turns_of_step(struct kn_backend *b, const struct kn_rope *rope);
+void kn_rotate(const struct kn_rope *rope, float *head, const float *cosines, const float *sines);
+
 /* ---- rows.c ---- */
+/* y[width] = x, normalized and scaled by the gain, as rmsnorm; y may be x. */
+void kn_norm_floats(const struct kn_backend *b, const float *x, const float *gain, float eps, int width, float *y);
 /* As silu_mul, with KN_GATE_CLAMPED. */
 int kn_cpu_clamped_mul(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 

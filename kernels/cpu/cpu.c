@@ -25,6 +25,7 @@
 #include "base/alloc.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/dequant.h"
+#include "kernels/cpu/grouped.h"
 #include "kernels/cpu/int8.h"
 
 enum {
@@ -67,6 +68,7 @@ static void cpu_close(struct kn_backend *b)
 	sl_free(b->sums);
 	sl_free(b->order);
 	kn_by_expert_free(b->by_expert);
+	kn_pieces_free(b->pieces);
 	kn_memory_give(b->tiles);
 	kn_memory_give(b->packed);
 	sl_free(b);

@@ -30,8 +30,8 @@ static inline size_t kn_least_tile(int n_in)
 
 /* Adjacent positions of an attention block within one page. */
 struct kn_run {
-	const void *k;                  /* of the page and key head: [dim][page_tokens] elements of the pool's type */
-	const void *v;                  /* the same: [page_tokens][dim] */
+	const void *k; /* of the page and key head: [dim][page_tokens] elements of the pool's type, or latent rows */
+	const void *v; /* the same: [page_tokens][dim]; or the same rows */
 	const float *k_scale, *v_scale; /* [page_tokens], where the type has them */
 	/* The memory read after k and after v, of the same sizes, prefetched meanwhile. Never NULL. */
 	const void *k_next, *v_next;
@@ -72,13 +72,18 @@ struct kn_isa {
 	 * KN_KV_Q8. */
 	void (*scores)(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int page_tokens,
 		       int dim, float *s);
+	/* The same for latent rows: the keys are [tokens][width], and the sum is that of a dot product (above). */
+	void (*row_scores)(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int width,
+			   float *s);
 	/* The block's scores of one query become weights, those outside of from…to-1 zero; *seen is of this
 	 * block, its sum 0 where nothing is seen. begin is a multiple of the lanes; writes begin…end-1,
 	 * rounded up to the lanes. */
 	void (*softmax)(float *s, int begin, int end, int from, int to, const struct kn_attn *attn,
 			struct kn_seen *seen);
-	/* out_i[d] += Σ_p s[i][p]·v_p[d], p in order, for n_q queries. Changes s. */
-	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out);
+	/* out_i[d] += Σ_p s[i][p]·v_p[d], d < dim, p in order, for n_q queries; values are `width` elements apart.
+	 * Changes s. */
+	void (*weigh)(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int width, int dim,
+		      float *const *out);
 	/* A block's sums part[dim] join those of the blocks before it; *seen begins as zeros. */
 	void (*merge)(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim);
 	/* Stores x[n], one token of a key head, as consecutive elements of a type. Returns their scale. */

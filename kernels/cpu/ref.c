@@ -209,9 +209,63 @@ static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, f
 	return 0;
 }
 
+/* The row of values after the norm of its first elements and the turn of the others. */
+static void latent_row(const struct kn_rope *rope, const float *gain, float eps, const struct kn_kv *kv, int32_t pos,
+		       float *row)
+{
+	ref_rmsnorm(NULL, row, gain, eps, 1, kv->latent, row);
+	rotate(rope, row + kv->latent, pos);
+}
+
+static int ref_latent_write(struct kn_backend *b, const struct kn_rope *rope, const float *gain, float eps,
+			    const float *q, int n_heads, int q_width, float *row, float *q_latent,
+			    const struct kn_kv *kv, int layer)
+{
+	const struct kn_step *s = b->step;
+	int width = kv->head_dim, turned = width - kv->latent;
+	for (int r = 0; r < s->n_rows; r++, row += width) {
+		int32_t pos = s->row_pos[r], token = pos % kv->page_tokens;
+		int32_t page = kn_table_of(s, s->row_seq[r], kv->group)[pos / kv->page_tokens];
+		for (int h = 0; h < n_heads; h++, q += q_width, q_latent += width) {
+			for (int i = 0; i < turned; i++)
+				q_latent[kv->latent + i] = q[q_width - turned + i];
+			rotate(rope, q_latent + kv->latent, pos);
+		}
+		latent_row(rope, gain, eps, kv, pos, row);
+		BUG_IF(page < 0 || page >= kv->n_pages, "page %d at position %d", page, pos);
+		void *block = kn_kv_latent_block(kv, page, layer, &token);
+		kn_kv_put(kv->type, block, false, kv->page_tokens / 2, width, token, row);
+	}
+	return 0;
+}
+
+static int ref_matmul_heads(struct kn_backend *b, const struct kn_weight *w, int n_heads, const float *x, int x_width,
+			    int n_rows, float *work, float *y, int y_width)
+{
+	(void)work;
+	for (int r = 0; r < n_rows; r++)
+		for (int h = 0; h < n_heads; h++, x += x_width, y += y_width)
+			ref_matmul(b, &w[h], x, 1, y);
+	return 0;
+}
+
 static int32_t sees(const struct kn_step *s, int row)
 {
 	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
+}
+
+/* Element d of the key or the value at a position. */
+static double element(const struct kn_step *s, const struct kn_kv *kv, bool keys, int layer, int32_t seq, int32_t pos,
+		      int kv_head, int d)
+{
+	int token = pos % kv->page_tokens;
+	if (kv->latent > 0) {
+		int32_t page = kn_table_of(s, seq, kv->group)[pos / kv->page_tokens];
+		const void *rows = kn_kv_latent_block(kv, page, layer, &token);
+		return (double)kn_kv_get(kv->type, rows, false, kv->page_tokens / 2, kv->head_dim, token, d);
+	}
+	const void *block = block_of(s, kv, keys ? kv->k : kv->v, layer, seq, pos, kv_head);
+	return (double)kn_kv_get(kv->type, block, keys, kv->page_tokens, kv->head_dim, token, d);
 }
 
 static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int head, int kv_head,
@@ -222,11 +276,9 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
 	float max = -INFINITY;
 	for (int32_t p = from; p < n; p++) {
-		const void *k = block_of(s, kv, kv->k, layer, seq, p, kv_head);
 		double dot = 0;
 		for (int d = 0; d < kv->head_dim; d++)
-			dot += (double)q[d] * (double)kn_kv_get(kv->type, k, true, kv->page_tokens, kv->head_dim,
-								p % kv->page_tokens, d);
+			dot += (double)q[d] * element(s, kv, true, layer, seq, p, kv_head, d);
 		dot *= (double)attn->scale;
 		if (attn->softcap > 0)
 			dot = (double)attn->softcap * tanh(dot / (double)attn->softcap);
@@ -238,14 +290,11 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 		sum += exp((double)(b->scores[p] - max));
 	if (attn->sinks != NULL)
 		sum += exp((double)(attn->sinks[head] - max));
-	for (int d = 0; d < kv->head_dim; d++) {
+	for (int d = 0; d < (kv->latent > 0 ? kv->latent : kv->head_dim); d++) {
 		double acc = 0;
-		for (int32_t p = from; p < n; p++) {
-			const void *v = block_of(s, kv, kv->v, layer, seq, p, kv_head);
-			acc += exp((double)(b->scores[p] - max)) / sum *
-			       (double)kn_kv_get(kv->type, v, false, kv->page_tokens, kv->head_dim, p % kv->page_tokens,
-						 d);
-		}
+		for (int32_t p = from; p < n; p++)
+			acc +=
+			    exp((double)(b->scores[p] - max)) / sum * element(s, kv, false, layer, seq, p, kv_head, d);
 		out[d] = (float)acc;
 	}
 }
@@ -265,8 +314,9 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 			b->n_scores = n * 2;
 		}
 		for (int h = 0; h < n_heads; h++) {
-			size_t at = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)kv->head_dim;
-			attend(b, q + at, kv, layer, h, h / group, r, attn, out + at);
+			size_t at = (size_t)r * (size_t)n_heads + (size_t)h, width = (size_t)kv->head_dim;
+			attend(b, q + at * width, kv, layer, h, h / group, r, attn,
+			       out + at * (kv->latent > 0 ? (size_t)kv->latent : width));
 		}
 	}
 	return 0;
@@ -416,6 +466,8 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .kv_type = ref_kv_type,
 				  .rope_kv_write = ref_rope_kv_write,
 				  .attention = ref_attention,
+				  .latent_write = ref_latent_write,
+				  .matmul_heads = ref_matmul_heads,
 				  .sinks = true,
 				  .experts = ref_experts,
 				  .add_gated = ref_add_gated,

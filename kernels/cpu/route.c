@@ -55,7 +55,8 @@ static void keep_groups(const struct kn_route *r, double *rank)
 	bool kept[KN_MAX_EXPERTS] = {false};
 	int each = r->n / r->n_groups;
 	for (int g = 0; g < r->n_groups; g++)
-		of_group[g] = two_best(rank + g * each, each);
+		of_group[g] =
+		    r->group_best ? rank[g * each + largest(rank + g * each, each)] : two_best(rank + g * each, each);
 	for (int i = 0; i < r->n_groups_used; i++) {
 		int g = largest(of_group, r->n_groups);
 		kept[g] = true;

@@ -73,15 +73,19 @@ static void add_floats(float *x, const float *y, size_t n)
 		x[i] += y[i];
 }
 
-/* y = x, normalized and scaled by the gain; y may be x. */
+void kn_norm_floats(const struct kn_backend *b, const float *x, const float *gain, float eps, int width, float *y)
+{
+	float scale = 1.0f / sqrtf(b->isa->sum_squares(x, width) / (float)width + eps);
+	int i = 0;
+	for (; i + SOME <= width; i += SOME)
+		some_store(y + i, some_load(x + i) * scale * some_load(gain + i));
+	for (; i < width; i++)
+		y[i] = x[i] * scale * gain[i];
+}
+
 static void norm_floats(const struct rows *r, const float *x, float *y)
 {
-	float scale = 1.0f / sqrtf(r->b->isa->sum_squares(x, r->width) / (float)r->width + r->number);
-	int i = 0;
-	for (; i + SOME <= r->width; i += SOME)
-		some_store(y + i, some_load(x + i) * scale * some_load(r->gain + i));
-	for (; i < r->width; i++)
-		y[i] = x[i] * scale * r->gain[i];
+	kn_norm_floats(r->b, x, r->gain, r->number, r->width, y);
 }
 
 static void norm_row(const struct rows *r, int row) { norm_floats(r, other_row(r, row), row_of(r, r->out, row)); }

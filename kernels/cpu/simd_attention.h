@@ -278,6 +278,90 @@ static void scores(int type, const float *const *q, int n_q, const struct kn_run
 	}
 }
 
+/* ---- scores of latent rows ---- */
+
+/* One position of a latent row. */
+struct row_key {
+	const uint8_t *at, *next; /* its elements, and as many bytes of the next memory */
+	const float *scale;
+	int to; /* index of the position in the block */
+};
+
+/* The product of query and row as the file's order has it: lanes side by side, then what a vector leaves over. */
+INLINE float row_tail(const int type, vf sum, const float *q, const uint8_t *at, int width)
+{
+	float x = v_sum(sum);
+	for (int d = width / LANES * LANES; d < width; d++)
+		x = __builtin_fmaf(q[d], element(type, at, (size_t)d), x);
+	return x;
+}
+
+/* n_q queries and n_v rows; both are constants where it is inlined. */
+INLINE void row_tile(const int type, const float *const *queries, const struct row_key *k, int width, float *s,
+		     const int n_q, const int n_v)
+{
+	const size_t bytes = LANES * kn_kv_element_bytes(type);
+	vf acc[ATTN_QUERIES][SCORE_VECTORS];
+	UNROLL_FOR(int i = 0; i < n_q; i++)
+		UNROLL_FOR(int v = 0; v < n_v; v++)
+			acc[i][v] = v_set(0);
+	for (int d = 0; d + LANES <= width; d += LANES) {
+		vf key[SCORE_VECTORS];
+		size_t from = (size_t)d / LANES * bytes;
+		UNROLL_FOR(int v = 0; v < n_v; v++) {
+			if (from % LINE == 0)
+				fetch(k[v].next + from);
+			key[v] = v_elements(type, k[v].at + from, 0);
+		}
+		UNROLL_FOR(int i = 0; i < n_q; i++) {
+			vf x = v_load(queries[i] + d);
+			UNROLL_FOR(int v = 0; v < n_v; v++)
+				acc[i][v] = v_fma(x, key[v], acc[i][v]);
+		}
+	}
+	UNROLL_FOR(int i = 0; i < n_q; i++)
+		UNROLL_FOR(int v = 0; v < n_v; v++) {
+			float x = row_tail(type, acc[i][v], queries[i], k[v].at, width);
+			s[(size_t)i * KN_ATTN_BLOCK + (size_t)k[v].to] = type == KN_KV_Q8 ? x * *k[v].scale : x;
+		}
+}
+
+INLINE void row_group(const int type, const float *const *q, const struct row_key *k, int width, float *s, int n_q,
+		      int n_v){SWITCH_TILE(SCORE_VECTORS, row_tile, type, q, k, width, s)}
+
+INLINE void row_scores_of(const int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs,
+			  int width, float *s)
+{
+	const size_t row = (size_t)width * kn_kv_element_bytes(type);
+	struct row_key k[KN_ATTN_BLOCK];
+	int n = 0;
+	for (int r = 0; r < n_runs; r++)
+		for (int i = 0; i < runs[r].n; i++) {
+			size_t token = (size_t)(runs[r].token + i);
+			k[n++] = (struct row_key){.at = (const uint8_t *)runs[r].k + token * row,
+						  .next = (const uint8_t *)runs[r].k_next + token * row,
+						  .scale = type == KN_KV_Q8 ? runs[r].k_scale + token : NULL,
+						  .to = runs[r].at + i};
+		}
+	for (int v = 0, n_v; v < n; v += n_v) {
+		n_v = tile_vectors(n - v, SCORE_VECTORS);
+		for (int j = 0, group; j < n_q; j += group) {
+			group = tile_queries(n_q - j);
+			row_group(type, q + j, k + v, width, s + (size_t)j * KN_ATTN_BLOCK, group, n_v);
+		}
+	}
+}
+
+static void row_scores(int type, const float *const *q, int n_q, const struct kn_run *runs, int n_runs, int width,
+		       float *s)
+{
+	switch (type) {
+	case KN_F16: row_scores_of(KN_F16, q, n_q, runs, n_runs, width, s); break;
+	case KN_KV_Q8: row_scores_of(KN_KV_Q8, q, n_q, runs, n_runs, width, s); break;
+	default: row_scores_of(KN_F32, q, n_q, runs, n_runs, width, s); break;
+	}
+}
+
 /* ---- weights ---- */
 
 /* Turns n vectors of scores, less the largest score, into weights. Returns their sum plus the previous sum. */
@@ -350,10 +434,10 @@ INLINE void weigh_step(const int type, const float *weight, const uint8_t *at, v
 
 /* n_v vectors of out for n_q queries, over the positions of the runs. p is the block's weights; from is the offset of
  * these vectors in a value. */
-INLINE void weigh_tile(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t from, int dim,
+INLINE void weigh_tile(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t from, int width,
 		       float *const *out, const int n_q, const int n_v)
 {
-	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)dim * element_bytes;
+	const size_t element_bytes = kn_kv_element_bytes(type), row = (size_t)width * element_bytes;
 	const int bytes = n_v * LANES * (int)element_bytes, steps = STEPS_A_LINE(bytes), lines = LINES_A_STEP(bytes);
 	vf acc[ATTN_QUERIES][WEIGH_VECTORS];
 	UNROLL_FOR(int i = 0; i < n_q; i++)
@@ -381,19 +465,20 @@ INLINE void weigh_tile(const int type, const float *p, const struct kn_run *runs
 			v_store(out[i] + from + k * LANES, acc[i][k]);
 }
 
-INLINE void weigh_group(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t at, int dim,
+INLINE void weigh_group(const int type, const float *p, const struct kn_run *runs, int n_runs, size_t at, int width,
 			float *const *out, int n_q,
-			int n_v){SWITCH_TILE(WEIGH_VECTORS, weigh_tile, type, p, runs, n_runs, at, dim, out)}
+			int n_v){SWITCH_TILE(WEIGH_VECTORS, weigh_tile, type, p, runs, n_runs, at, width, out)}
 
 /* The elements of a head after its last whole vector. */
-INLINE void weigh_rest(const int type, const float *p, const struct kn_run *runs, int n_runs, int dim, float *out)
+INLINE void weigh_rest(const int type, const float *p, const struct kn_run *runs, int n_runs, int width, int dim,
+		       float *out)
 {
 	for (int d = dim / LANES * LANES; d < dim; d++)
 		for (int r = 0; r < n_runs; r++)
 			for (int t = 0; t < runs[r].n; t++)
 				out[d] = __builtin_fmaf(
 				    p[runs[r].at + t],
-				    element(type, runs[r].v, (size_t)(runs[r].token + t) * (size_t)dim + (size_t)d),
+				    element(type, runs[r].v, (size_t)(runs[r].token + t) * (size_t)width + (size_t)d),
 				    out[d]);
 }
 
@@ -415,7 +500,7 @@ static void scale_weights(float *s, int n_q, const struct kn_run *runs, int n_ru
 	}
 }
 
-INLINE void weigh_of(const int type, const float *s, int n_q, const struct kn_run *runs, int n_runs, int dim,
+INLINE void weigh_of(const int type, const float *s, int n_q, const struct kn_run *runs, int n_runs, int width, int dim,
 		     float *const *out)
 {
 	int whole = dim / LANES;
@@ -424,22 +509,23 @@ INLINE void weigh_of(const int type, const float *s, int n_q, const struct kn_ru
 		group = tile_queries(n_q - j);
 		for (int k = 0, n_v; k < whole; k += n_v) {
 			n_v = tile_vectors(whole - k, WEIGH_VECTORS);
-			weigh_group(type, p, runs, n_runs, (size_t)k * LANES, dim, out + j, group, n_v);
+			weigh_group(type, p, runs, n_runs, (size_t)k * LANES, width, out + j, group, n_v);
 		}
 		for (int i = 0; i < group && whole * LANES < dim; i++)
-			weigh_rest(type, p + i * KN_ATTN_BLOCK, runs, n_runs, dim, out[j + i]);
+			weigh_rest(type, p + i * KN_ATTN_BLOCK, runs, n_runs, width, dim, out[j + i]);
 	}
 }
 
-static void weigh(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int dim, float *const *out)
+static void weigh(int type, float *s, int n_q, const struct kn_run *runs, int n_runs, int width, int dim,
+		  float *const *out)
 {
 	switch (type) {
-	case KN_F16: weigh_of(KN_F16, s, n_q, runs, n_runs, dim, out); break;
+	case KN_F16: weigh_of(KN_F16, s, n_q, runs, n_runs, width, dim, out); break;
 	case KN_KV_Q8:
 		scale_weights(s, n_q, runs, n_runs);
-		weigh_of(KN_KV_Q8, s, n_q, runs, n_runs, dim, out);
+		weigh_of(KN_KV_Q8, s, n_q, runs, n_runs, width, dim, out);
 		break;
-	default: weigh_of(KN_F32, s, n_q, runs, n_runs, dim, out); break;
+	default: weigh_of(KN_F32, s, n_q, runs, n_runs, width, dim, out); break;
 	}
 }
 
@@ -509,4 +595,5 @@ static float put_kv(int type, const float *x, int n, void *out)
 }
 
 /* Members of every instruction set's table: all or none of them. */
-#define ATTENTION .scores = scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv
+#define ATTENTION \
+	.scores = scores, .row_scores = row_scores, .softmax = softmax, .weigh = weigh, .merge = merge, .put_kv = put_kv

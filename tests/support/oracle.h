@@ -52,6 +52,13 @@ struct oracle {
 	bool still_full;       /* layers that see all do not turn */
 	double grow;           /* queries are multiplied by 1 + grow · log(1 + floor(pos / grow_every)) */
 	int grow_every;
+	/* Latent attention: elements of the latent vector (0: none), of the queries' (0: none), of a head's keys that
+	 * do not turn, of a head's values; then head_dim is plain + turned, and n_kv is n_heads. */
+	int n_latent, n_low, plain, n_value;
+	bool latent_joined;
+	/* Only experts of the n_groups_used groups count whose two best, or whose best, are largest. */
+	int n_groups, n_groups_used;
+	bool group_best;
 	double close; /* weights are shares among logits that are this close, one expert after the other; 0: not */
 };
 
@@ -285,12 +292,36 @@ static inline void oracle_two_close(const struct oracle *m, const double *logits
 	}
 }
 
+/* Ranks of experts outside of the chosen groups become -inf: a group is chosen that fewer than n_groups_used others
+ * exceed. */
+static inline void oracle_groups(const struct oracle *m, double *rank)
+{
+	int each = m->n_experts / m->n_groups;
+	double sum[64];
+	for (int g = 0; g < m->n_groups; g++) {
+		double first = -INFINITY, second = -INFINITY;
+		for (int i = g * each; i < (g + 1) * each; i++)
+			first = fmax(first, rank[i]);
+		for (int i = g * each; i < (g + 1) * each; i++)
+			if (rank[i] < first)
+				second = fmax(second, rank[i]);
+		sum[g] = m->group_best ? first : first + second;
+	}
+	for (int g = 0; g < m->n_groups; g++) {
+		int larger = 0;
+		for (int k = 0; k < m->n_groups; k++)
+			larger += sum[k] > sum[g];
+		for (int i = g * each; i < (g + 1) * each && larger >= m->n_groups_used; i++)
+			rank[i] = -INFINITY;
+	}
+}
+
 /* Each expert counts that fewer than n_used others are likelier than. */
 static inline void oracle_mixture(const struct oracle *m, const struct oracle_half *h, const double *x, double *out)
 {
 	size_t one = (size_t)m->n_ff_expert * (size_t)m->n_embd, e = (size_t)m->n_embd;
 	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
-	double *rank = malloc((size_t)m->n_experts * sizeof *rank), scale = m->sigmoid ? m->weight_scale : 1;
+	double *rank = malloc((size_t)m->n_experts * sizeof *rank), scale = m->weight_scale > 0 ? m->weight_scale : 1;
 	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
 	int two[2] = {-1, -1};
 	double close[2] = {0};
@@ -301,6 +332,8 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 		rank[i] = p[i] + (m->sigmoid ? h->choice_bias[i] : 0);
 		all += p[i];
 	}
+	if (m->n_groups > 0)
+		oracle_groups(m, rank);
 	for (size_t i = 0; i < e; i++)
 		out[i] = 0;
 	for (int pass = 0; pass < 2; pass++)
@@ -308,7 +341,7 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 			int likelier = 0;
 			for (int k = 0; k < m->n_experts; k++)
 				likelier += rank[k] > rank[i];
-			if (likelier >= m->n_used)
+			if (likelier >= m->n_used || rank[i] == -INFINITY)
 				continue;
 			used += pass == 0 ? p[i] : 0;
 			if (pass == 0)
@@ -322,7 +355,7 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 				out[k] += share * scale * y[k];
 		}
 	if (m->n_ff_shared > 0) {
-		double gate = m->sigmoid ? 1 : 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
+		double gate = h->shared_router == NULL ? 1 : 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
 		oracle_wide(m, h->shared[0], h->shared[1], h->shared[2], NULL, m->n_ff_shared, x, y);
 		for (size_t k = 0; k < e; k++)
 			out[k] += gate * y[k];
@@ -332,17 +365,79 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 	free(y);
 }
 
+/* Queries, keys and values of all heads as the paper has them, with keys and values of each head (DeepSeek-V2, 2.1.2
+ * and 2.1.3), from the normed stream `a`, at position t. */
+struct oracle_latent {
+	double *q_a, *q_a_norm, *q, *kv_a, *kv_a_norm, *k_b, *v_b, *kv_b;
+};
+
+static inline struct oracle_latent oracle_latent_read(const struct oracle *m, const struct model_file *f, int l)
+{
+	size_t e = (size_t)m->n_embd, low = (size_t)m->n_low, n = (size_t)m->n_latent, heads = (size_t)m->n_heads;
+	size_t plain = (size_t)m->plain, value = (size_t)m->n_value, hd = (size_t)m->head_dim;
+	struct oracle_latent x = {.kv_a = oracle_tensor(f, l, "attn_kv_a_mqa.weight", (n + (size_t)m->turned) * e),
+				  .kv_a_norm = oracle_tensor(f, l, "attn_kv_a_norm.weight", n)};
+	x.q = low == 0 ? oracle_tensor(f, l, "attn_q.weight", heads * hd * e)
+		       : oracle_tensor(f, l, "attn_q_b.weight", heads * hd * low);
+	x.q_a = low > 0 ? oracle_tensor(f, l, "attn_q_a.weight", low * e) : NULL;
+	x.q_a_norm = low > 0 ? oracle_tensor(f, l, "attn_q_a_norm.weight", low) : NULL;
+	x.kv_b = m->latent_joined ? oracle_tensor(f, l, "attn_kv_b.weight", heads * (plain + value) * n) : NULL;
+	x.k_b = m->latent_joined ? NULL : oracle_tensor(f, l, "attn_k_b.weight", heads * n * plain);
+	x.v_b = m->latent_joined ? NULL : oracle_tensor(f, l, "attn_v_b.weight", heads * value * n);
+	return x;
+}
+
+static inline void oracle_latent_free(struct oracle_latent *x)
+{
+	double *all[] = {x->q_a, x->q_a_norm, x->q, x->kv_a, x->kv_a_norm, x->k_b, x->v_b, x->kv_b};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		free(all[i]);
+}
+
+static inline void oracle_latent_row(const struct oracle *m, const struct oracle_latent *x, const double *a, int t,
+				     double *q, double *k, double *v)
+{
+	int n = m->n_latent, hd = m->head_dim, plain = m->plain, value = m->n_value;
+	double *low = malloc((size_t)(m->n_low + n + m->turned) * sizeof *low), *row = low + m->n_low;
+	if (m->n_low > 0) {
+		oracle_product(x->q_a, a, m->n_low, m->n_embd, low);
+		oracle_norm(low, x->q_a_norm, m->n_low, m->eps, low);
+	}
+	oracle_product(x->q, m->n_low > 0 ? low : a, m->n_heads * hd, m->n_low > 0 ? m->n_low : m->n_embd, q);
+	oracle_product(x->kv_a, a, n + m->turned, m->n_embd, row);
+	oracle_norm(row, x->kv_a_norm, n, m->eps, row);
+	oracle_turn(m, m->freq, row + n, t);
+	for (int h = 0; h < m->n_heads; h++, q += hd, k += hd, v += value) {
+		oracle_turn(m, m->freq, q + plain, t);
+		for (int i = 0; i < plain; i++) {
+			k[i] = 0;
+			for (int j = 0; j < n; j++)
+				k[i] += row[j] * (x->kv_b != NULL ? x->kv_b[(h * (plain + value) + i) * n + j]
+								  : x->k_b[(h * n + j) * plain + i]);
+		}
+		for (int i = 0; i < m->turned; i++)
+			k[plain + i] = row[n + i];
+		oracle_product(x->kv_b != NULL ? x->kv_b + (h * (plain + value) + plain) * n : x->v_b + h * value * n,
+			       row, value, n, v);
+	}
+	free(low);
+}
+
 /* Applies one layer to x [n][n_embd]; only to the rows [n] that somebody reads, NULL: all. Each row's keys and values
  * count in either case. */
 static inline void oracle_layer(const struct oracle *m, const struct model_file *f, int l, double *x, int n,
 				const bool *read)
 {
 	size_t e = (size_t)m->n_embd, qw = (size_t)(m->n_heads * m->head_dim), kw = (size_t)(m->n_kv * m->head_dim);
-	int hd = m->head_dim;
-	double *wqkv = NULL, *wq, *wk, *wv;
+	size_t vw = m->n_latent > 0 ? (size_t)(m->n_heads * m->n_value) : kw, ow = m->n_latent > 0 ? vw : qw;
+	int hd = m->head_dim, vd = m->n_latent > 0 ? m->n_value : hd;
+	double *wqkv = NULL, *wq = NULL, *wk = NULL, *wv = NULL;
+	struct oracle_latent latent = {0};
 	struct oracle_half half = oracle_half_read(m, f, l);
 	int q_heads = m->qk_norm_row ? m->n_heads : 1, k_heads = m->qk_norm_row ? m->n_kv : 1; /* in a norm */
-	if (m->fused) {
+	if (m->n_latent > 0) {
+		latent = oracle_latent_read(m, f, l);
+	} else if (m->fused) {
 		wqkv = oracle_tensor(f, l, "attn_qkv.weight", (qw + 2 * kw) * e);
 		wq = wqkv;
 		wk = wqkv + qw * e;
@@ -352,7 +447,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		wk = oracle_tensor(f, l, "attn_k.weight", kw * e);
 		wv = oracle_tensor(f, l, "attn_v.weight", kw * e);
 	}
-	double *wo = oracle_tensor(f, l, "attn_output.weight", e * qw);
+	double *wo = oracle_tensor(f, l, "attn_output.weight", e * ow);
 	const char *first = m->second ? "attn_norm_2.weight" : "attn_norm.weight";
 	const char *after = m->second                   ? "attn_norm.weight"
 			    : m->oss || m->norm_is_post ? "post_attention_norm.weight"
@@ -379,14 +474,18 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	double added = m->half_scale > 0 ? m->half_scale : 1;
 
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
-	double *v = malloc((size_t)n * kw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
-	double *a = malloc((qw > e ? qw : e) * sizeof *a), *c = malloc(e * sizeof *c);
+	double *v = malloc((size_t)n * vw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
+	double *a = malloc((qw + ow > e ? qw + ow : e) * sizeof *a), *c = malloc(e * sizeof *c);
 	for (int t = 0; t < n; t++) {
-		double *qt = q + (size_t)t * qw, *kt = k + (size_t)t * kw, *vt = v + (size_t)t * kw;
+		double *qt = q + (size_t)t * qw, *kt = k + (size_t)t * kw, *vt = v + (size_t)t * vw;
 		if (m->bare)
 			memcpy(a, x + (size_t)t * e, e * sizeof *a);
 		else
 			oracle_stream(m, x + (size_t)t * e, n1, b1, a);
+		if (m->n_latent > 0) {
+			oracle_latent_row(m, &latent, a, t, qt, kt, vt);
+			continue;
+		}
 		oracle_product(wq, a, (int)qw, m->n_embd, qt);
 		oracle_product(wk, a, (int)kw, m->n_embd, kt);
 		oracle_product(wv, a, (int)kw, m->n_embd, vt);
@@ -429,15 +528,15 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			for (int j = from; j <= t; j++)
 				sum += p[j] = exp(p[j] - max);
 			sum += sinks != NULL ? exp(sinks[h] - max) : 0;
-			for (int d = 0; d < hd; d++)
-				a[h * hd + d] = 0;
+			for (int d = 0; d < vd; d++)
+				a[h * vd + d] = 0;
 			for (int j = from; j <= t; j++) {
 				double share = p[j] / sum;
-				for (int d = 0; d < hd; d++)
-					a[h * hd + d] += share * v[(size_t)j * kw + (size_t)(g * hd + d)];
+				for (int d = 0; d < vd; d++)
+					a[h * vd + d] += share * v[(size_t)j * vw + (size_t)(g * vd + d)];
 			}
 		}
-		oracle_product(wo, a, m->n_embd, (int)qw, c);
+		oracle_product(wo, a, m->n_embd, (int)ow, c);
 		for (size_t i = 0; i < e && bo != NULL; i++)
 			c[i] += bo[i];
 		if (m->post_norms)
@@ -491,6 +590,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
 	oracle_half_free(&half);
+	oracle_latent_free(&latent);
 }
 
 /* Logits [n_want][n_vocab] of the requested rows of a text of n tokens. */

@@ -483,6 +483,86 @@ static struct oracle gptneox_in_turn(struct model_arch *a)
 	return neox_like(odd(3, 6, 320, 1e4, 1e-5));
 }
 
+/* Stretched by 4 from 256 positions, by whose mscale_all_dim scores grow, squared; one dense layer, then a softmax over
+ * all experts, whose shares are scaled. */
+static struct oracle deepseek2(struct model_arch *a)
+{
+	struct oracle m = mixture(1e4, 6, 3, 192);
+	(void)a;
+	m.halves = false;
+	m.n_kv = 4;
+	m.n_latent = 64;
+	m.plain = 32;
+	m.turned = 16;
+	m.head_dim = 48;
+	m.n_value = 48;
+	m.n_dense = 1;
+	m.n_ff_shared = 384;
+	m.weight_scale = 1.5;
+	plain(plain_freq, 16, 1e4);
+	double lo = floor(16 * log(256 / (32 * 2 * M_PI)) / (2 * log(1e4))),
+	       hi = ceil(16 * log(256 / (2 * M_PI)) / (2 * log(1e4)));
+	ramp(lo, hi);
+	m.score_scale = pow(1 + 0.1 * 0.707 * log(4), 2) / sqrt(48);
+	return m;
+}
+
+/* The same with queries from a vector, the best groups only, and keys' and values' products in one
+ * tensor. */
+static struct oracle deepseek2_grouped(struct model_arch *a)
+{
+	struct oracle m = deepseek2(a);
+	a->latent.joined = m.latent_joined = true;
+	a->latent.n_query = m.n_low = 72;
+	a->experts.n_groups = m.n_groups = 3;
+	a->experts.n_groups_used = m.n_groups_used = 2;
+	m.group_best = true;
+	return m;
+}
+
+/* Sizes that no vector divides; sigmoids with a bias, of the two groups whose two best are largest. */
+static struct oracle deepseek3(struct model_arch *a)
+{
+	struct oracle m = odd(3, 3, 320, 1e4, 1e-6);
+	(void)a;
+	m.n_heads = 3;
+	m.n_latent = 36;
+	m.n_low = 40;
+	m.plain = 22;
+	m.turned = 10;
+	m.n_value = 20;
+	m.n_dense = 1;
+	m.n_experts = 12;
+	m.n_used = 3;
+	m.n_ff_expert = m.n_ff_shared = 96;
+	m.n_groups = 4;
+	m.n_groups_used = 2;
+	m.sigmoid = m.normed_weights = true;
+	m.weight_scale = 2.5;
+	plain(plain_freq, 10, 1e4);
+	return m;
+}
+
+/* One head, one expert, which all rows use, beside none that is shared; and no layer is dense. */
+static struct oracle deepseek_one(struct model_arch *a)
+{
+	struct oracle m = deepseek3(a);
+	a->n_heads = m.n_heads = m.n_kv = 1;
+	a->experts.n = a->experts.n_used = m.n_experts = m.n_used = 1;
+	a->experts.n_groups = a->experts.n_groups_used = a->experts.n_dense = a->experts.n_ff_shared = 0;
+	m.n_groups = m.n_dense = m.n_ff_shared = 0;
+	return m;
+}
+
+/* All experts of every row, heads that no tile divides, no layer that mixes before the last. */
+static struct oracle deepseek_all(struct model_arch *a)
+{
+	struct oracle m = deepseek2(a);
+	a->n_heads = m.n_heads = m.n_kv = 21;
+	a->experts.n_used = m.n_used = 6;
+	return m;
+}
+
 /* One expert, which is the dense half; and all of them. */
 static struct oracle one_expert(struct model_arch *a)
 {
@@ -543,6 +623,11 @@ static const struct family cases[] = {
     {"falcon 40b", "tiny-falcon-40b", falcon_40b, SOME_SETS},
     {"gpt-neox", "tiny-gptneox", gptneox, EVERYWHERE},
     {"gpt-neox, in turn", "tiny-gptneox-2", gptneox_in_turn, SOME_SETS},
+    {"deepseek 2", "tiny-deepseek2", deepseek2, EVERYWHERE},
+    {"deepseek 2, grouped", "tiny-deepseek2", deepseek2_grouped, EVERYWHERE},
+    {"deepseek 3", "tiny-deepseek3", deepseek3, EVERYWHERE},
+    {"deepseek, one expert", "tiny-deepseek3", deepseek_one, SOME_SETS},
+    {"deepseek, all experts", "tiny-deepseek2", deepseek_all, SOME_SETS},
     {"one expert", "tiny-mixtral", one_expert, SOME_SETS},
     {"all experts", "tiny-olmoe", all_experts, SOME_SETS},
 };
@@ -654,12 +739,12 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, int n_threads)
 	if (model_load(path, ops, x->b, N, 0, &x->m, &err) != 0)
 		fail_msg("%s", err.text);
 	const struct model_arch *a = &model_info(x->m)->arch;
-	assert_int_equal(kv_pool_create(ops, x->b, KN_F32, 2 * N_PAGES, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
-					&x->pool, &err),
-			 0);
+	struct kn_kv layout = model_kv_layout(a, KN_F32, PAGE, a->n_layers);
+	layout.n_pages = 2 * N_PAGES;
+	assert_int_equal(kv_pool_make(ops, x->b, &layout, &x->pool, &err), 0);
 	/* What stands in pages that were not written must not matter. */
 	const struct kn_kv *kv = kv_pool_layout(x->pool);
-	size_t n = (size_t)(2 * N_PAGES * PAGE * a->n_layers * a->n_kv_heads * a->head_dim);
+	size_t n = (size_t)(2 * N_PAGES) * kv_layout_bytes(kv) / 2 / sizeof(float);
 	for (size_t i = 0; i < n; i++)
 		((float *)kv->k)[i] = ((float *)kv->v)[i] = NAN;
 	for (int i = 0; i < N_PAGES; i++)
