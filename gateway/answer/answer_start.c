@@ -135,6 +135,8 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->key = auth_key_ref(key);
 	a->created = clock_unix_s();
 	a->started_ns = x != NULL ? x->complete_ns : clock_now_ns();
+	if (x != NULL)
+		memcpy(a->seen.request_id, x->id, sizeof a->seen.request_id);
 	bool named = give_id(a, spec);
 	if (spec->model == ANSWER_AUTO) {
 		answer_auto_init(a);
@@ -264,6 +266,7 @@ static int build(struct exchange *x, const struct answer_spec *spec, const struc
 		return SL_ENOMEM;
 	x->state = a;
 	x->on_close = answer_on_exchange_close;
+	x->observed = true;
 	a->sharing.idempotent = x->idempotent;
 	x->idempotent = NULL;
 	a->load.model = s->model;

@@ -26,7 +26,9 @@
 #include "gateway/exchange/app_state.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/cascade/cascade_state.h"
-#include "gateway/generation/chat_metrics.h"
+#include "gateway/observe/observe.h"
+#include "gateway/observe/scrape.h"
+#include "gateway/observe/tier_counts.h"
 #include "gateway/conversation/conversation_hold.h"
 #include "gateway/auth/cors.h"
 #include "gateway/api/engine_gauges.h"
@@ -54,6 +56,7 @@ static struct replay *shared_replay;
 static struct inflight *shared_inflight;
 static struct admission_queue *shared_waiting;
 static struct body_reader *shared_bodies;
+static struct scraper *shared_scraper;
 static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
 
@@ -106,7 +109,7 @@ static void register_tiers(const struct gw_config *cfg)
 	const struct gw_tier_config *tiers = cfg->tiers.items;
 	for (size_t i = 0; i < cfg->tiers.n; i++) {
 		const char *name = tiers[i].name;
-		chat_metrics_register(&name, 1);
+		tier_counts_register(&name, 1);
 	}
 }
 
@@ -162,10 +165,12 @@ static void destroy_shared(void)
 	inflight_destroy(shared_inflight);
 	admission_queue_destroy(shared_waiting);
 	body_reader_destroy(shared_bodies);
+	scraper_destroy(shared_scraper);
 	shared_replay = NULL;
 	shared_inflight = NULL;
 	shared_waiting = NULL;
 	shared_bodies = NULL;
+	shared_scraper = NULL;
 }
 
 /* Resumable streams and requests in flight outlive every configuration snapshot: created by the first application,
@@ -179,7 +184,8 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 &&
 	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = inflight_create(&shared_inflight)) != 0 ||
-	     (rc = admission_queue_create(&shared_waiting)) != 0 || (rc = body_reader_create(&shared_bodies)) != 0))
+	     (rc = admission_queue_create(&shared_waiting)) != 0 || (rc = body_reader_create(&shared_bodies)) != 0 ||
+	     (rc = scraper_create(&shared_scraper)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
@@ -187,6 +193,7 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 		app->inflight = shared_inflight;
 		app->waiting = shared_waiting;
 		app->bodies = shared_bodies;
+		app->scraper = shared_scraper;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
@@ -214,6 +221,27 @@ static void count_answer(const struct exchange *x)
 {
 	int class = x->status < 200 ? 0 : x->status / 100 - 1;
 	metric_add(&answers[answer_row(x->route)][class], 1);
+}
+
+/* A request for an answer that got none: it was refused, its client left, or it got a repeated one. */
+static void observe_unanswered(const struct exchange *x)
+{
+	const struct gw_tier_config *tier = x->key != NULL ? x->key->tier : NULL;
+	if (x->observed || x->route == NULL || !x->route->takes_idempotency_key)
+		return;
+	const struct observed o = {.request_id = x->id,
+				   .model = "",
+				   .tier = tier != NULL ? tier->name : NULL,
+				   .tenant = x->key != NULL ? x->key->tenant : 0,
+				   .ended_by = x->status == 0     ? "client"
+					       : x->status >= 400 ? "refused"
+								  : "repeated",
+				   .status = x->status,
+				   .failed = x->status >= 500,
+				   .left = x->status == 0,
+				   .started_ns = x->complete_ns,
+				   .ended_ns = clock_now_ns()};
+	observe_end(&o, NULL);
 }
 
 enum { REQUEST_ID_BYTES = sizeof "req_" + RANDOM_NAME_CHARS };
@@ -254,6 +282,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	idempotent_end(x->idempotent, false, false);
 	access_cancel(x);
 	count_answer(x);
+	observe_unanswered(x);
 	access_line(x, ends[why]);
 	access_release(x);
 	buf_dispose(&x->body);
@@ -465,6 +494,9 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	struct gw_app *app = ctx;
 	(void)fd, (void)what;
 	engine_gauges_set(engine_link_up(app->link), engine_link_stats(app->link));
+	for (int i = 0; i < engine_link_n_models(app->link); i++)
+		if (engine_link_model(app->link, i)->name[0] != '\0')
+			engine_gauges_model(engine_link_model(app->link, i)->name, engine_link_figures(app->link, i));
 	answer_load_gauges(app);
 }
 

@@ -48,6 +48,7 @@ struct gw_tier_config {
 	int cleanse;                         /* enum cleanse_level, of users' messages */
 	int compress;                        /* enum compress_mode, of conversations that grow too long */
 	uint64_t ttft_target_ms;             /* 0: none */
+	uint64_t itl_target_ms;              /* for goodput; 0: none */
 	uint64_t max_wait_ms;                /* for a first token, once admitted; 0: limits.first_token_ms */
 	int when_late;                       /* enum gw_late */
 	char *degrade_model;                 /* "": the requested model */

@@ -39,6 +39,8 @@ struct reply_form {
 	int (*status_of)(int status); /* of an error; NULL: as it is */
 };
 
+enum { EXCHANGE_ID_BYTES = 38 };
+
 struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
@@ -50,8 +52,9 @@ struct exchange {
 	const char *subject;              /* of key: the user that a browser token was made for; "" or NULL: none */
 	struct access_wait *access;       /* while access is checked */
 	struct sl_buf body;               /* of the request, bounded by limits.body_bytes */
-	char id[38];                      /* "req_…" */
+	char id[EXCHANGE_ID_BYTES];       /* "req_…" */
 	bool body_ended;                  /* the body is complete */
+	bool observed;                    /* an answer was made for it, which is observed (gateway/observe) */
 	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
 	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */
