@@ -139,6 +139,8 @@ static const struct conf_row all_rows[] = {
     ROW("state", CONF_STRING, ROOT(state), "state", 1, 80),
     ROW_ENUM("log.level", ROOT(log_level), "info", log_levels),
     ROW_ENUM("log.format", ROOT(log_format), "text", log_formats),
+    ROW("log.requests.to", CONF_STRING, ROOT(gateway.requests.to), "off", 1, 4000),
+    ROW("log.requests.sample", CONF_FLOAT, ROOT(gateway.requests.sample), "1", 0, 1),
 
     ROW("supervisor.heartbeat", CONF_DURATION, ROOT(supervisor.heartbeat_ms), "500ms", 10, MINUTE),
     ROW("supervisor.hang", CONF_DURATION, ROOT(supervisor.hang_ms), "3s", 50, 10 * MINUTE),

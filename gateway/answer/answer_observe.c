@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "gateway/answer/answer_priv.h"
+#include "gateway/auth/snapshot.h"
 
 static struct latency_cells *cells_of(const struct answer *a)
 {
@@ -108,6 +109,7 @@ void answer_observe_end(struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
 	struct sse_usage u = answer_usage(a);
+	char line[256];
 	struct observed o = {.request_id = a->seen.request_id,
 			     .model = a->model,
 			     .tier = tier->name,
@@ -134,5 +136,6 @@ void answer_observe_end(struct answer *a)
 		add_run(&o, &a->runs[i]);
 	set_engine(&o, a);
 	set_end(&o, a);
-	observe_end(&o, cells_of(a));
+	o.cascade = answer_auto_line(a, line, sizeof line);
+	observe_end(&o, cells_of(a), a->snapshot->sinks);
 }

@@ -28,6 +28,7 @@
 #include "gateway/cascade/cascade_state.h"
 #include "gateway/observe/observe.h"
 #include "gateway/observe/scrape.h"
+#include "gateway/observe/sinks.h"
 #include "gateway/observe/tier_counts.h"
 #include "gateway/conversation/conversation_hold.h"
 #include "gateway/auth/cors.h"
@@ -133,6 +134,15 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 		auth_destroy(auth);
 		return rc;
 	}
+	struct sinks *sinks;
+	rc = sinks_create(&next->cfg, &sinks, err);
+	if (rc != 0) {
+		auth_destroy(auth);
+		cascade_state_destroy(cascade);
+		return rc;
+	}
+	next->sinks = sinks;
+	next->release_sinks = sinks_destroy;
 	next->cascade = cascade;
 	next->release_cascade = cascade_state_destroy;
 	next->shared = auth;
@@ -241,7 +251,7 @@ static void observe_unanswered(const struct exchange *x)
 				   .left = x->status == 0,
 				   .started_ns = x->complete_ns,
 				   .ended_ns = clock_now_ns()};
-	observe_end(&o, NULL);
+	observe_end(&o, NULL, x->snapshot->sinks);
 }
 
 enum { REQUEST_ID_BYTES = sizeof "req_" + RANDOM_NAME_CHARS };

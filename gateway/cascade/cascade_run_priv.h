@@ -38,7 +38,7 @@ struct cascade_run {
 	struct generation *gen;       /* NULL: all subscribers left, or it has ended */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct cascade_tier *tier;
-	struct cascade_log *log; /* NULL: none */
+	struct line_file *log; /* NULL: none */
 	struct casc casc;
 	struct cascade_side small, large;
 	struct gw_timer timer;

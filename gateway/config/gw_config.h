@@ -184,6 +184,12 @@ struct gw_queue_config {
 	    load_low_ms; /* predicted waits: a tier is under load from high until below low; high 0: never */
 };
 
+/* Requests' records (gateway/observe/record.h). */
+struct gw_requests {
+	char *to; /* a file, "stderr" or "off" */
+	double sample;
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -218,6 +224,7 @@ struct gw_config {
 	struct gw_compress compress;
 	struct gw_queue_config queue;
 	struct conf_list prompts;            /* struct gw_prompt_config */
+	struct gw_requests requests;
 	const struct casc_settings *cascade; /* NULL: no model "auto" */
 	char *cascade_log;                   /* the file of outcomes; "": none */
 	uint64_t cascade_log_bytes;          /* of cascade_log; 0: no limit */

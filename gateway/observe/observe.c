@@ -4,6 +4,8 @@
 #include <stddef.h>
 
 #include "base/clock.h"
+#include "gateway/observe/record.h"
+#include "gateway/observe/sinks.h"
 #include "gateway/observe/tier_counts.h"
 
 static uint64_t between(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns ? to_ns - from_ns : 0; }
@@ -63,10 +65,12 @@ static void count(const struct observed *o, struct latency_cells *cells)
 	latency_end(cells, &a);
 }
 
-void observe_end(const struct observed *o, struct latency_cells *cells)
+void observe_end(const struct observed *o, struct latency_cells *cells, const struct sinks *sinks)
 {
 	enum observed_verdict v = observed_judge(o);
 	if (v != OBSERVED_NOT_JUDGED)
 		tier_counts_judged(o->tier, v == OBSERVED_GOOD);
 	count(o, cells);
+	if (sinks != NULL && sinks->records != NULL)
+		records_put(sinks->records, o, v);
 }

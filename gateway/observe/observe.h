@@ -22,6 +22,8 @@
 
 #include "gateway/observe/latency.h"
 
+struct sinks;
+
 enum observed_verdict { OBSERVED_NOT_JUDGED, OBSERVED_GOOD, OBSERVED_BAD };
 
 /* Gaps between the tokens of a choice, added up over choices. */
@@ -35,6 +37,7 @@ struct observed {
 	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
 	const char *ended_by;                  /* "stop", "length", "client", "error", "refused", … */
 	const char *cascade;                   /* the cascade's decision; NULL or "": none */
+	const char *trace_id;                  /* 32 hex digits; NULL: it has none */
 	uint64_t tenant;                       /* a keyed digest */
 	int status;                            /* HTTP; 0: none was sent */
 	enum latency_finish finish;
@@ -51,8 +54,8 @@ struct observed {
 	uint32_t n_prompt, n_cached, n_answer, n_drafted, n_accepted;
 };
 
-/* Counts o. cells: of its tier and model, or NULL. */
-void observe_end(const struct observed *o, struct latency_cells *cells);
+/* Counts and records o. cells: of its tier and model, or NULL. sinks: of its configuration, or NULL. */
+void observe_end(const struct observed *o, struct latency_cells *cells, const struct sinks *sinks);
 
 /* ---- what follows from o; pure ---- */
 enum observed_verdict observed_judge(const struct observed *o);
