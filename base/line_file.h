@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file of lines that other programs read or move away while it grows (the cascade's outcomes, requests' records). Each
- * write is one write(2) on a descriptor opened with O_APPEND, so lines of two processes (during an upgrade) do not mix. A
- * file that was moved or removed is opened again under its name. A full one is renamed to FILE.1, replacing the previous
- * FILE.1: the process that finds it full renames it; the other sees at its next write that the name refers to another
- * file. Some KiB go to the page cache, so an event loop does not wait for a disk. Any thread.
+ * A file of lines that other programs read or move away while it grows (the cascade's outcomes, requests' records).
+ * Each write is one write(2) on a descriptor opened with O_APPEND, so lines of two processes (during an upgrade) do not
+ * mix. A file that was moved or removed is opened again under its name. A full one is renamed to FILE.1, replacing the
+ * previous FILE.1: the process that finds it full renames it; the other sees at its next write that the name refers to
+ * another file. Some KiB go to the page cache, so an event loop does not wait for a disk. Any thread.
  */
 #ifndef BASE_LINE_FILE_H
 #define BASE_LINE_FILE_H

@@ -142,6 +142,10 @@ static const struct conf_row all_rows[] = {
     ROW("log.requests.to", CONF_STRING, ROOT(gateway.requests.to), "off", 1, 4000),
     ROW("log.requests.sample", CONF_FLOAT, ROOT(gateway.requests.sample), "1", 0, 1),
 
+    ROW("trace.endpoint", CONF_STRING, ROOT(gateway.trace.endpoint), "", 0, 500),
+    ROW("trace.sample", CONF_FLOAT, ROOT(gateway.trace.sample), "0.1", 0, 1),
+    ROW("trace.timeout", CONF_DURATION, ROOT(gateway.trace.timeout_ms), "2s", 10, MINUTE),
+
     ROW("supervisor.heartbeat", CONF_DURATION, ROOT(supervisor.heartbeat_ms), "500ms", 10, MINUTE),
     ROW("supervisor.hang", CONF_DURATION, ROOT(supervisor.hang_ms), "3s", 50, 10 * MINUTE),
     ROW("supervisor.backoff_min", CONF_DURATION, ROOT(supervisor.backoff_min_ms), "250ms", 1, MINUTE),

@@ -222,6 +222,7 @@ struct answer_budget {
 /* What is observed at its end: answer_observe.c. */
 struct answer_seen {
 	char request_id[EXCHANGE_ID_BYTES]; /* "": it had no request */
+	struct trace *trace;                /* owned; NULL: none */
 	uint64_t submitted_ns;              /* its first run */
 	int status;                         /* of an error's reply; 0: none was sent */
 	bool elsewhere;                     /* another gateway continues and observes it */

@@ -111,6 +111,7 @@ void answer_observe_end(struct answer *a)
 	struct sse_usage u = answer_usage(a);
 	char line[256];
 	struct observed o = {.request_id = a->seen.request_id,
+			     .trace = a->seen.trace,
 			     .model = a->model,
 			     .tier = tier->name,
 			     .tenant = a->key->tenant,
@@ -136,6 +137,8 @@ void answer_observe_end(struct answer *a)
 		add_run(&o, &a->runs[i]);
 	set_engine(&o, a);
 	set_end(&o, a);
+	if (a->runs[0].cascade != NULL)
+		o.switched_ns = cascade_run_switched_ns(a->runs[0].cascade);
 	o.cascade = answer_auto_line(a, line, sizeof line);
 	observe_end(&o, cells_of(a), a->snapshot->sinks);
 }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "gateway/auth/owned_name.h"
 #include "gateway/auth/snapshot.h"
+#include "gateway/observe/trace.h"
 
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
@@ -44,6 +45,7 @@ void answer_free(struct answer *a)
 	}
 	answer_load_end(a);
 	answer_slots_free(a);
+	trace_free(a->seen.trace);
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->out.sse);
@@ -267,6 +269,8 @@ static int build(struct exchange *x, const struct answer_spec *spec, const struc
 	x->state = a;
 	x->on_close = answer_on_exchange_close;
 	x->observed = true;
+	a->seen.trace = x->trace;
+	x->trace = NULL;
 	a->sharing.idempotent = x->idempotent;
 	x->idempotent = NULL;
 	a->load.model = s->model;

@@ -30,6 +30,8 @@
 #include "gateway/observe/scrape.h"
 #include "gateway/observe/sinks.h"
 #include "gateway/observe/tier_counts.h"
+#include "gateway/observe/trace.h"
+#include "gateway/observe/tracer.h"
 #include "gateway/conversation/conversation_hold.h"
 #include "gateway/auth/cors.h"
 #include "gateway/api/engine_gauges.h"
@@ -240,6 +242,7 @@ static void observe_unanswered(const struct exchange *x)
 	if (x->observed || x->route == NULL || !x->route->takes_idempotency_key)
 		return;
 	const struct observed o = {.request_id = x->id,
+				   .trace = x->trace,
 				   .model = "",
 				   .tier = tier != NULL ? tier->name : NULL,
 				   .tenant = x->key != NULL ? x->key->tenant : 0,
@@ -262,11 +265,48 @@ static bool make_id(char id[REQUEST_ID_BYTES])
 	return random_name(id + 4);
 }
 
-static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
+/* The only field of that name, or NULL. */
+static const char *single_header(const struct http_request *r, const char *name)
+{
+	const char *value = NULL;
+	for (size_t i = 0; i < r->n_fields; i++) {
+		if (strcmp(r->fields[i].name, name) != 0)
+			continue;
+		if (value != NULL)
+			return NULL;
+		value = r->fields[i].value;
+	}
+	return value;
+}
+
+/* The client's own id, if it can stand in logs and headers as it is. */
+static bool take_id(const struct http_request *r, char id[EXCHANGE_ID_BYTES])
+{
+	const char *own = single_header(r, "x-request-id");
+	size_t n = 0;
+	while (own != NULL && own[n] > ' ' && own[n] <= '~')
+		n++;
+	if (own == NULL || own[n] != '\0' || n == 0 || n >= EXCHANGE_ID_BYTES)
+		return false;
+	memcpy(id, own, n + 1);
+	return true;
+}
+
+/* Of requests for an answer. */
+static void begin_trace(struct exchange *x, const struct http_request *r)
+{
+	const struct sinks *sinks = x->snapshot->sinks;
+	const char *parent = single_header(r, "traceparent");
+	double sample = sinks->tracer != NULL ? tracer_sample(sinks->tracer) : 0;
+	if (x->route->takes_idempotency_key && (parent != NULL || sample > 0))
+		x->trace = trace_begin(parent, single_header(r, "tracestate"), sample);
+}
+
+static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s, const struct http_request *r)
 {
 	struct exchange *x = sl_zalloc(sizeof *x);
 	_Static_assert(sizeof x->id >= REQUEST_ID_BYTES, "a request's id fits");
-	if (x == NULL || !make_id(x->id)) {
+	if (x == NULL || (!take_id(r, x->id) && !make_id(x->id))) {
 		sl_free(x);
 		return NULL;
 	}
@@ -299,6 +339,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	sl_free(x->quota);
 	sl_free(x->cascade);
 	sl_free(x->ignored);
+	trace_free(x->trace);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -440,14 +481,17 @@ static void on_granted(struct exchange *x)
 
 static void on_request(void *ctx, struct http_stream *s, const struct http_request *r)
 {
-	struct exchange *x = exchange_create(ctx, s);
+	struct exchange *x = exchange_create(ctx, s, r);
 	http_set_user(s, x);
 	if (x == NULL) {
 		http_reset(s);
 		return;
 	}
 	x->form = dialect_form(r);
-	if (find_route(x, r) && check_single(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
+	if (!find_route(x, r))
+		return;
+	begin_trace(x, r);
+	if (check_single(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
 		check_body(x, r);
 }
 

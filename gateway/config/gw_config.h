@@ -190,6 +190,13 @@ struct gw_requests {
 	double sample;
 };
 
+/* Traces (gateway/observe/tracer.h). */
+struct gw_trace {
+	char *endpoint; /* "": off */
+	double sample;
+	uint64_t timeout_ms;
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -223,8 +230,9 @@ struct gw_config {
 	struct gw_coalescing coalescing;
 	struct gw_compress compress;
 	struct gw_queue_config queue;
-	struct conf_list prompts;            /* struct gw_prompt_config */
+	struct conf_list prompts; /* struct gw_prompt_config */
 	struct gw_requests requests;
+	struct gw_trace trace;
 	const struct casc_settings *cascade; /* NULL: no model "auto" */
 	char *cascade_log;                   /* the file of outcomes; "": none */
 	uint64_t cascade_log_bytes;          /* of cascade_log; 0: no limit */

@@ -7,6 +7,8 @@
 #include "gateway/observe/record.h"
 #include "gateway/observe/sinks.h"
 #include "gateway/observe/tier_counts.h"
+#include "gateway/observe/trace.h"
+#include "gateway/observe/tracer.h"
 
 static uint64_t between(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns ? to_ns - from_ns : 0; }
 
@@ -73,4 +75,6 @@ void observe_end(const struct observed *o, struct latency_cells *cells, const st
 	count(o, cells);
 	if (sinks != NULL && sinks->records != NULL)
 		records_put(sinks->records, o, v);
+	if (sinks != NULL && sinks->tracer != NULL && o->trace != NULL && o->trace->sampled)
+		tracer_put(sinks->tracer, o, o->trace);
 }

@@ -23,6 +23,7 @@
 #include "gateway/observe/latency.h"
 
 struct sinks;
+struct trace;
 
 enum observed_verdict { OBSERVED_NOT_JUDGED, OBSERVED_GOOD, OBSERVED_BAD };
 
@@ -37,7 +38,7 @@ struct observed {
 	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
 	const char *ended_by;                  /* "stop", "length", "client", "error", "refused", … */
 	const char *cascade;                   /* the cascade's decision; NULL or "": none */
-	const char *trace_id;                  /* 32 hex digits; NULL: it has none */
+	const struct trace *trace;             /* that it belongs to; NULL: none */
 	uint64_t tenant;                       /* a keyed digest */
 	int status;                            /* HTTP; 0: none was sent */
 	enum latency_finish finish;
@@ -47,6 +48,7 @@ struct observed {
 	bool left;          /* its reader left, or a newer request replaced it */
 	bool paced, shared; /* shared: the generation of another request */
 	uint64_t started_ns, submitted_ns, first_ns, ended_ns; /* by clock_now_ns; 0: not. started: its body had come */
+	uint64_t switched_ns;                                  /* when the cascade decided for its large model */
 	uint64_t ttft_target_ns, itl_target_ns;                /* 0: none */
 	bool has_engine;                                       /* the next three are known */
 	uint32_t queue_us, prefill_us, decode_us;              /* queue_us: since submitted_ns */

@@ -25,7 +25,7 @@
 
 enum { KEY_BYTES = 32, MAX_WAITING = 1 << 20, MAX_LINE = 4096 };
 
-#define LOST(var, why)                                                                           \
+#define LOST(var, why)                                                                      \
 	METRIC(var, METRIC_COUNTER, "sluice_request_records_lost_total", "why=\"" why "\"", \
 	       "Requests' records that were not written: the queue was full, or the write failed")
 LOST(lost_queue, "queue");
@@ -116,7 +116,8 @@ static int create_writer(const char *to, struct record_writer **out, struct sl_e
 
 int records_create(const char *to, double sample, const char *state_dir, struct records **out, struct sl_err *err)
 {
-	static const struct aside_ops ops = {.thread = "records", .max_bytes = MAX_WAITING, .take = take, .dispose = dispose};
+	static const struct aside_ops ops = {
+	    .thread = "records", .max_bytes = MAX_WAITING, .take = take, .dispose = dispose};
 	struct record_writer *w = NULL;
 	struct records *r = sl_zalloc(sizeof *r);
 	*out = NULL;

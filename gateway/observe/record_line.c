@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/json/json_out.h"
 #include "gateway/observe/record.h"
+#include "gateway/observe/trace.h"
 
 /* Appends ,"name":"text"; without text nothing. */
 static int put_text(struct sl_buf *out, const char *name, const char *text)
@@ -41,10 +42,11 @@ static int put_time(struct sl_buf *out, uint64_t unix_ms)
 
 static int put_names(struct sl_buf *out, const struct observed *o, enum observed_verdict v, uint64_t tenant)
 {
-	static const char *const verdicts[] = {[OBSERVED_NOT_JUDGED] = "null", [OBSERVED_GOOD] = "true", [OBSERVED_BAD] = "false"};
+	static const char *const verdicts[] = {
+	    [OBSERVED_NOT_JUDGED] = "null", [OBSERVED_GOOD] = "true", [OBSERVED_BAD] = "false"};
 	int rc = put_text(out, "request_id", o->request_id);
 	if (rc == 0)
-		rc = put_text(out, "trace_id", o->trace_id);
+		rc = put_text(out, "trace_id", o->trace != NULL ? o->trace->hex : NULL);
 	if (rc == 0)
 		rc = put_text(out, "model", o->model);
 	if (rc == 0)
@@ -74,7 +76,8 @@ static int put_times(struct sl_buf *out, const struct observed *o)
 		rc = put_ms(out, "slow_ms", o->gaps.slow_ns > 0, o->gaps.slow_ns);
 	if (rc == 0)
 		rc = put_ms(out, "decode_ms", engine, o->decode_us * (uint64_t)1000);
-	return rc == 0 ? put_ms(out, "e2e_ms", true, o->ended_ns > o->started_ns ? o->ended_ns - o->started_ns : 0) : rc;
+	return rc == 0 ? put_ms(out, "e2e_ms", true, o->ended_ns > o->started_ns ? o->ended_ns - o->started_ns : 0)
+		       : rc;
 }
 
 static int put_counts(struct sl_buf *out, const struct observed *o)

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "gateway/observe/aside.h"
 #include "gateway/observe/record.h"
+#include "gateway/observe/tracer.h"
 
 static bool is_off(const char *to) { return to == NULL || to[0] == '\0' || strcmp(to, "off") == 0; }
 
@@ -15,6 +16,8 @@ int sinks_create(const struct gw_config *cfg, struct sinks **out, struct sl_err 
 	int rc = s == NULL ? sl_errf(err, SL_ENOMEM, "no memory for the configuration") : 0;
 	if (rc == 0 && !is_off(cfg->requests.to))
 		rc = records_create(cfg->requests.to, cfg->requests.sample, cfg->state_dir, &s->records, err);
+	if (rc == 0 && !is_off(cfg->trace.endpoint))
+		rc = tracer_create(cfg->trace.endpoint, cfg->trace.sample, cfg->trace.timeout_ms, &s->tracer, err);
 	if (rc != 0) {
 		sinks_destroy(s);
 		return rc;
@@ -29,6 +32,7 @@ void sinks_destroy(void *sinks)
 	if (s == NULL)
 		return;
 	records_destroy(s->records);
+	tracer_destroy(s->tracer);
 	sl_free(s);
 }
 
