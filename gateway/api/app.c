@@ -113,6 +113,7 @@ static void register_tiers(const struct gw_config *cfg)
 	for (size_t i = 0; i < cfg->tiers.n; i++) {
 		const char *name = tiers[i].name;
 		tier_counts_register(&name, 1);
+		tier_counts_targets(name, tiers[i].ttft_target_ms, tiers[i].itl_target_ms);
 	}
 }
 

@@ -10,7 +10,7 @@
 
 /* Tiers beyond it (after reloads) share the last row, `other`. */
 enum { MAX_TIERS = 64, NAME_BYTES = 68, LABEL_BYTES = 2 * NAME_BYTES + 32 };
-enum count { PROMPT, COMPLETION, JUDGED, GOOD, COUNTS };
+enum count { PROMPT, COMPLETION, JUDGED, GOOD, TTFT_TARGET, ITL_TARGET, COUNTS };
 
 /* Metrics live as long as the process, so the rows are static and the names copied. */
 static struct tier_row {
@@ -33,6 +33,8 @@ static void add_row(const char *tier)
 	static const struct {
 		const char *name, *help, *more;
 	} counts[COUNTS] = {
+	    [TTFT_TARGET] = {"sluice_tier_ttft_target_seconds", "The tier's ttft_target; 0: none", ""},
+	    [ITL_TARGET] = {"sluice_tier_itl_target_seconds", "The tier's itl_target; 0: none", ""},
 	    [PROMPT] = {"sluice_tokens_total", "Tokens of chat requests, by tier", ",kind=\"prompt\""},
 	    [COMPLETION] = {"sluice_tokens_total", "Tokens of chat requests, by tier", ",kind=\"completion\""},
 	    [JUDGED] = {"sluice_answers_judged_total",
@@ -47,6 +49,10 @@ static void add_row(const char *tier)
 	for (int i = 0; i < COUNTS; i++) {
 		snprintf(r->labels[i], LABEL_BYTES, "tier=\"%s\"%s", label, counts[i].more);
 		r->counts[i] = (struct metric)METRIC_OF(METRIC_COUNTER, counts[i].name, r->labels[i], counts[i].help);
+		if (i >= TTFT_TARGET) {
+			r->counts[i].kind = METRIC_GAUGE;
+			r->counts[i].scale = 1e-3;
+		}
 		metric_register(&r->counts[i]);
 	}
 	atomic_store_explicit(&n_rows, n + 1, memory_order_release);
@@ -57,6 +63,15 @@ void tier_counts_register(const char *const *tiers, size_t n_tiers)
 	for (size_t i = 0; i < n_tiers; i++)
 		if (find_row(tiers[i]) == NULL)
 			add_row(tiers[i]);
+}
+
+void tier_counts_targets(const char *tier, uint64_t ttft_ms, uint64_t itl_ms)
+{
+	struct tier_row *r = find_row(tier);
+	if (r == NULL)
+		return;
+	metric_set(&r->counts[TTFT_TARGET], (int64_t)ttft_ms);
+	metric_set(&r->counts[ITL_TARGET], (int64_t)itl_ms);
 }
 
 void tier_counts_tokens(const char *tier, uint32_t n_prompt, uint32_t n_completion)
