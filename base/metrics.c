@@ -7,32 +7,32 @@
 
 #include "base/err.h"
 
-/* Every histogram measures seconds. */
 static const double MOST_SECONDS = 86400;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct metric *first;
+/* Metrics are only ever added, so the list is read without the lock of those who add. */
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER, printing = PTHREAD_MUTEX_INITIALIZER;
+static struct metric *_Atomic first;
 
 static int same(const char *a, const char *b) { return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0); }
 
 void metric_register(struct metric *m)
 {
 	BUG_IF(m->n_buckets > METRIC_MAX_BUCKETS, "metric %s: too many buckets", m->name);
-	BUG_IF(m->n_buckets > 0 && !(m->bounds[m->n_buckets - 1] < MOST_SECONDS),
+	BUG_IF(m->n_buckets > 0 && m->scale < 1 && !(m->bounds[m->n_buckets - 1] < MOST_SECONDS),
 	       "metric %s: its bounds are not seconds", m->name);
-	pthread_mutex_lock(&lock);
-	struct metric **at = &first, **after_family = NULL;
-	for (; *at != NULL; at = &(*at)->next) {
-		if (strcmp((*at)->name, m->name) != 0)
+	pthread_mutex_lock(&adding);
+	struct metric *_Atomic *at = &first, *_Atomic *after_family = NULL;
+	for (struct metric *it; (it = *at) != NULL; at = &it->next) {
+		if (strcmp(it->name, m->name) != 0)
 			continue;
-		BUG_IF(same((*at)->labels, m->labels), "metric %s registered twice", m->name);
-		after_family = &(*at)->next;
+		BUG_IF(same(it->labels, m->labels), "metric %s registered twice", m->name);
+		after_family = &it->next;
 	}
 	if (after_family != NULL)
 		at = after_family;
 	m->next = *at;
 	*at = m;
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&adding);
 }
 
 void metrics_register(struct metric *m, size_t n)
@@ -77,10 +77,12 @@ int metrics_print(struct sl_buf *out)
 	static const char *const kinds[] = {"counter", "gauge", "histogram"};
 	const char *family = "";
 	int rc = 0;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&printing);
 	for (struct metric *m = first; m != NULL && rc == 0; m = m->next) {
 		const char *labels = m->labels ? m->labels : "";
 		const char *open = m->labels ? "{" : "", *close = m->labels ? "}" : "";
+		if (m->collect != NULL)
+			m->collect(m);
 		if (strcmp(family, m->name) != 0) {
 			family = m->name;
 			rc = buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name, kinds[m->kind]);
@@ -90,11 +92,11 @@ int metrics_print(struct sl_buf *out)
 		if (m->kind == METRIC_HISTOGRAM)
 			rc = print_histogram(out, m);
 		else if (m->scale > 0)
-			rc = buf_printf(out, "%s%s%s%s %.6g\n", m->name, open, labels, close,
+			rc = buf_printf(out, "%s%s%s%s %.12g\n", m->name, open, labels, close,
 					(double)metric_get(m) * m->scale);
 		else
 			rc = buf_printf(out, "%s%s%s%s %lld\n", m->name, open, labels, close, (long long)metric_get(m));
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&printing);
 	return rc;
 }

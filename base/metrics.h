@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A registry of counters, gauges and histograms, printed in the Prometheus text format 0.0.4.
- * Values are registered once at start and updated from any thread with relaxed atomics; a metric
- * hot on many threads is registered once per thread with a label or added up at print time by its
- * owner. Names and label texts are borrowed for the life of the process.
+ * Values are registered once and updated from any thread with relaxed atomics. A metric that many threads update often
+ * has a cell for each of them, which its `collect` adds up when it is printed. Names and label texts are borrowed for
+ * the life of the process. Printing takes no lock that registering or updating takes.
  */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
@@ -25,11 +25,12 @@ struct metric {
 	atomic_int_least64_t value;
 	/* Histograms: upper bounds, ascending; counts has one more (+Inf). */
 	int n_buckets;
-	const double *bounds; /* in the printed unit; times in seconds, less than a day */
+	const double *bounds; /* in the printed unit; times (scale below 1) in seconds, less than a day */
 	double scale;         /* printed value = integer * scale (1e-9: observe ns, print s); gauges: 0 is 1 */
 	atomic_int_least64_t counts[METRIC_MAX_BUCKETS + 1];
 	atomic_int_least64_t sum;
-	struct metric *next;
+	void (*collect)(struct metric *m); /* sets its values before it is printed; NULL: they are set */
+	struct metric *_Atomic next;
 };
 
 /* An initialiser. labels: `tier="free"`, NULL. */

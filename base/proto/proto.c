@@ -109,9 +109,9 @@ static const struct proto_field choice_fields[] = {F(choice),  F(finish),       
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_done, field)
-static const struct proto_field done_fields[] = {F(finish),   F(error),      F(length_why), F(stop),
-						 F(stop_at),  F(n_prompt),   F(n_cached),   F(n_completion),
-						 F(queue_us), F(prefill_us), F(decode_us)};
+static const struct proto_field done_fields[] = {
+    F(finish),       F(error),    F(length_why), F(stop),      F(stop_at),   F(n_prompt),  F(n_cached),
+    F(n_completion), F(queue_us), F(prefill_us), F(decode_us), F(n_drafted), F(n_accepted)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_stats, field)
@@ -165,6 +165,12 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(model_loads),
 						  F(model_drops),
 						  F(model_load_ms)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_figures, field)
+static const struct proto_field figures_fields[] = {
+    F(running),        F(waiting),     F(pages_total), F(pages_free),  F(prefill_tokens), F(decode_tokens),
+    F(prefix_queries), F(prefix_hits), F(preemptions), F(spec_drafts), F(spec_drafted),   F(spec_accepted)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_line, field)
@@ -534,6 +540,7 @@ int proto_put_load(struct sl_buf *out, const struct proto_load *m)
 	struct proto_writer w = proto_w_begin(out, PROTO_LOAD, 0);
 	proto_w_u16(&w, m->model);
 	proto_w_u8(&w, m->idle);
+	proto_w_fields(&w, &m->figures, figures_fields, N(figures_fields));
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		proto_w_fields(&w, &m->of[i], line_fields, N(line_fields));
 	return proto_w_end(&w);
@@ -545,6 +552,7 @@ int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl
 	out->model = proto_r_u16(&r);
 	uint8_t idle = proto_r_u8(&r);
 	out->idle = idle != 0;
+	proto_r_fields(&r, &out->figures, figures_fields, N(figures_fields));
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		proto_r_fields(&r, &out->of[i], line_fields, N(line_fields));
 	if (out->model >= PROTO_MAX_MODELS || idle > 1)

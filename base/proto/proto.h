@@ -37,7 +37,8 @@
  *                                            VERIFIED  how far the given tokens agree
  *                                            EMBEDDING the result of a SUBMIT that asks for one
  *                                            LOAD    how long a newcomer would wait, by priority;
- *                                                    with STATS, for each model that is READY
+ *                                                    with STATS, for each model that is READY, with
+ *                                                    its figures
  *                                            DONE    exactly one for every SUBMIT, the last frame
  *                                            COUNTED the answer to COUNT
  *                                            STATS   gauges: on change (at most every 20 ms) and
@@ -60,7 +61,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 13,
+	PROTO_VERSION = 14,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -392,7 +393,8 @@ struct proto_done {
 	uint32_t n_prompt, n_cached;
 	uint32_t n_completion; /* of several choices: of all that were made; without given ones */
 	uint32_t queue_us, prefill_us, decode_us;
-	struct proto_str message; /* for errors: one sentence for the client */
+	uint32_t n_drafted, n_accepted; /* tokens in verified drafts, of all choices; those accepted */
+	struct proto_str message;       /* for errors: one sentence for the client */
 };
 
 enum proto_count_wants {
@@ -469,10 +471,20 @@ struct proto_stats {
 	uint64_t model_load_ms;            /* that they took together */
 };
 
+/* What STATS has for the whole engine, of one model. */
+struct proto_figures {
+	uint32_t running, waiting; /* waiting: its text is tokens already */
+	uint32_t pages_total, pages_free;
+	uint64_t prefill_tokens, decode_tokens;
+	uint64_t prefix_queries, prefix_hits, preemptions;
+	uint64_t spec_drafts, spec_drafted, spec_accepted;
+};
+
 /* What a request with a short prompt would meet now, of a tenant without others. */
 struct proto_load {
 	uint16_t model;
 	bool idle; /* nothing runs or waits, of any model: no reason to refuse anything */
+	struct proto_figures figures;
 	struct proto_line {
 		uint32_t waiting;      /* of this priority, not started */
 		uint32_t wait_us;      /* until its first token; 0 also while no step was measured of late */

@@ -91,6 +91,7 @@ static const struct conf_row tier_rows[] = {
     ROW_ENUM("cleanse", TIER(cleanse), "light", cleanse_levels),
     ROW_ENUM("compress", TIER(compress), "off", compress_modes),
     ROW("ttft_target", CONF_DURATION, TIER(ttft_target_ms), "0", 0, HOUR),
+    ROW("itl_target", CONF_DURATION, TIER(itl_target_ms), "0", 0, MINUTE),
     ROW_ENUM("when_late", TIER(when_late), "queue", late_kinds),
     ROW("max_wait", CONF_DURATION, TIER(max_wait_ms), "0", 0, HOUR),
     ROW("keep_alive", CONF_DURATION, TIER(keep_alive_ms), "5m", 0, 24 * 24 * HOUR),
@@ -138,6 +139,12 @@ static const struct conf_row all_rows[] = {
     ROW("state", CONF_STRING, ROOT(state), "state", 1, 80),
     ROW_ENUM("log.level", ROOT(log_level), "info", log_levels),
     ROW_ENUM("log.format", ROOT(log_format), "text", log_formats),
+    ROW("log.requests.to", CONF_STRING, ROOT(gateway.requests.to), "off", 1, 4000),
+    ROW("log.requests.sample", CONF_FLOAT, ROOT(gateway.requests.sample), "1", 0, 1),
+
+    ROW("trace.endpoint", CONF_STRING, ROOT(gateway.trace.endpoint), "", 0, 500),
+    ROW("trace.sample", CONF_FLOAT, ROOT(gateway.trace.sample), "0.1", 0, 1),
+    ROW("trace.timeout", CONF_DURATION, ROOT(gateway.trace.timeout_ms), "2s", 10, MINUTE),
 
     ROW("supervisor.heartbeat", CONF_DURATION, ROOT(supervisor.heartbeat_ms), "500ms", 10, MINUTE),
     ROW("supervisor.hang", CONF_DURATION, ROOT(supervisor.hang_ms), "3s", 50, 10 * MINUTE),

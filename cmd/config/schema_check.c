@@ -11,6 +11,7 @@
 
 #include "gateway/auth/cors.h"
 #include "gateway/loop/net_addr.h"
+#include "gateway/observe/tracer.h"
 #include "gateway/transport/unix_listen.h"
 #include "kernels/kernels.h"
 
@@ -188,6 +189,15 @@ static int check_listeners(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+static int check_trace(const struct sluice_config *cfg, struct sl_err *err)
+{
+	struct sl_err why;
+	const char *endpoint = cfg->gateway.trace.endpoint;
+	if (endpoint[0] == '\0' || tracer_check(endpoint, &why) == 0)
+		return 0;
+	return conf_fail(cfg->conf, "trace.endpoint", err, "%s", why.text);
+}
+
 static int check_gateway(const struct sluice_config *cfg, struct sl_err *err)
 {
 	const struct gw_config *g = &cfg->gateway;
@@ -277,7 +287,8 @@ static int check_hub(const struct sluice_config *cfg, struct sl_err *err)
 int schema_check(const struct sluice_config *cfg, struct sl_err *err)
 {
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
-	    check_supervisor, check_models, check_tiers, check_gateway, check_store, check_cascade, check_hub,
+	    check_supervisor, check_models,  check_tiers, check_gateway,
+	    check_store,      check_cascade, check_hub,   check_trace,
 	};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)

@@ -100,6 +100,8 @@ static void add_gateway(struct paths *p, const struct sluice_config *cfg)
 {
 	const struct gw_listener_config *l = cfg->gateway.listeners.items;
 	add_folder_of(p, cfg->gateway.cascade_log);
+	if (strcmp(cfg->gateway.requests.to, "off") != 0 && strcmp(cfg->gateway.requests.to, "stderr") != 0)
+		add_folder_of(p, cfg->gateway.requests.to);
 	for (size_t i = 0; i < cfg->gateway.listeners.n; i++)
 		add_folder_of(p, l[i].unix_path);
 }

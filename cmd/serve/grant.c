@@ -77,7 +77,10 @@ static bool gateway_reads(const struct sluice_config *c, const char *path)
 	       same(g->store.password_file, path) || same(c->cascade.weights, path);
 }
 
-static bool is_log(const struct sluice_config *c, const char *path) { return same(c->gateway.cascade_log, path); }
+static bool is_log(const struct sluice_config *c, const char *path)
+{
+	return same(c->gateway.cascade_log, path) || same(c->gateway.requests.to, path);
+}
 
 static const struct gw_listener_config *find_listener(const struct sluice_config *c, const char *path)
 {

@@ -67,6 +67,8 @@ static void seq_start(struct echo_seq *s, uint64_t now)
 	wait_limits_start(&s->e->wait_limits, &s->wait_entry);
 	s->e->stats.waiting--;
 	s->e->stats.running++;
+	s->e->figures[s->model].waiting--;
+	s->e->figures[s->model].running++;
 	arm(s, now);
 }
 
@@ -86,10 +88,13 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 					  .decode_us = clock_us_between(s->first_ns, now),
 					  .message = str_of(message)}};
 	hub_post(e->hub, &ev);
-	if (s->started)
+	if (s->started) {
 		e->stats.running--;
-	else
+		e->figures[s->model].running--;
+	} else {
 		e->stats.waiting--;
+		e->figures[s->model].waiting--;
+	}
 	if (finish == PROTO_FINISH_CANCELLED)
 		e->stats.cancelled++;
 	else if (finish == PROTO_FINISH_ERROR)
@@ -310,6 +315,7 @@ static bool echo_load(void *be, int index, struct proto_load *out)
 	const struct echo *e = be;
 	echo_slots_load(&e->slots[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
 	out->idle = e->stats.running + e->stats.waiting == 0;
+	out->figures = e->figures[index];
 	out->model = (uint16_t)index;
 	return true;
 }
@@ -464,6 +470,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	idmap_insert(&e->seqs, &s->node);
 	e->stats.submitted++;
 	e->stats.waiting++;
+	e->figures[s->model].waiting++;
 
 	uint8_t error = check(e, req->model, &view, rc, &err);
 	if (error != PROTO_ERR_NONE) {
@@ -482,6 +489,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		s->length_why = PROTO_LENGTH_CONTEXT;
 	}
 	e->stats.prefill_tokens += s->n_prompt;
+	e->figures[s->model].prefill_tokens += s->n_prompt;
 	tell_queued(s, ahead, s->arrived_ns);
 	seq_advance(s);
 	return 0;

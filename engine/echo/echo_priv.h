@@ -35,6 +35,7 @@ struct echo {
 	struct link_hub *hub;
 	struct idmap seqs;
 	struct proto_stats stats;
+	struct proto_figures figures[ECHO_MODELS];
 	uint64_t tokens_made; /* in all */
 	bool dying;
 	struct echo_slots slots[ECHO_MODELS];

@@ -148,6 +148,7 @@ void echo_send_tokens(struct echo_seq *s, uint32_t want)
 	s->credit -= n;
 	e->stats.steps++;
 	e->stats.decode_tokens += n;
+	e->figures[s->model].decode_tokens += n;
 	const struct echo_frame frame = {tokens, n, text};
 	struct eng_event ev = {.kind = ENG_TOKENS,
 			       .id = s->node.key,

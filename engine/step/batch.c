@@ -222,6 +222,7 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
 	sched_update(s->model->sched, &s->sched, now);
 	atomic_fetch_add(&e->preemptions, 1);
+	s->model->figures.preemptions++;
 }
 
 int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i)
@@ -266,6 +267,8 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	s->n_cached = s->sched.n_past;
 	atomic_fetch_add(&st->e->prefix_queries, s->n_prompt);
 	atomic_fetch_add(&st->e->prefix_hits, s->n_cached);
+	s->model->figures.prefix_queries += s->n_prompt;
+	s->model->figures.prefix_hits += s->n_cached;
 }
 
 /* Adds the planned rows of s. */
@@ -346,9 +349,12 @@ static void measure(struct engine *e, struct eng_model *m, const struct step_in_
 		spec_cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (b->n_prefill == 0)
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
+	uint32_t n_decoded = b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode);
 	atomic_fetch_add(&e->steps, 1);
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
-	atomic_fetch_add(&e->decode_tokens, b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode));
+	atomic_fetch_add(&e->decode_tokens, n_decoded);
+	m->figures.prefill_tokens += b->n_prefill;
+	m->figures.decode_tokens += n_decoded;
 	atomic_store(&e->us_per_prefill_token,
 		     (unsigned)(cost_rows_ns(&m->cost, m->step_tokens) / 1e3 / m->step_tokens));
 	atomic_store(&e->us_per_decode_step, (unsigned)(m->ns_per_decode_step / 1e3));
@@ -539,6 +545,7 @@ static void take_forced(struct step *st, struct eng_seq *s, uint64_t now)
 		return;
 	atomic_fetch_add(&st->e->forced_tokens, n);
 	atomic_fetch_add(&st->e->decode_tokens, n);
+	s->model->figures.decode_tokens += n;
 	batch_continue(st, s, now);
 	s->sched.n_left = eng_seq_n_own(s) - s->sched.n_past;
 }

@@ -99,6 +99,7 @@ struct eng_model {
 	struct cost verify;            /* for steps without prompts, where every row has logits */
 	uint32_t n_drafting;           /* steps with drafts since the last one without */
 	struct proto_load load;        /* LOAD; under the engine's info_lock */
+	struct proto_figures figures;  /* what it has counted; the step thread's, published in load */
 	/* Moving averages; 0: unknown. ns_per_answer[t] covers tier t and better ones, since worse ones delay none. */
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };

@@ -98,6 +98,16 @@ static void report_waiting(struct step *st)
 	}
 }
 
+static struct proto_figures figures_of(const struct eng_model *m)
+{
+	struct proto_figures f = m->figures;
+	f.running = sched_n_started(m->sched);
+	f.waiting = sched_n_queued(m->sched);
+	f.pages_total = (uint32_t)kv_pool_n_pages(m->pool);
+	f.pages_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+	return f;
+}
+
 static void publish(struct step *st, struct eng_model *m)
 {
 	struct proto_load load;
@@ -105,6 +115,7 @@ static void publish(struct step *st, struct eng_model *m)
 	sched_load(m->sched, &st->tenants, &m->cost, m->ns_per_answer, GUEST_ROWS, &load);
 	double factor = is_measured(m) && model_is_here(m) ? cost_bias_factor(&m->ttft_bias[busy]) : 0;
 	load.idle = is_alone(st, NULL);
+	load.figures = figures_of(m);
 	load.model = (uint16_t)m->index;
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		load.of[i].wait_us = to_us(load.of[i].wait_us * 1e3 * factor);

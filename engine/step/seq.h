@@ -105,6 +105,7 @@ struct seq_spec {
 	uint8_t n_draft;
 	int32_t draft[SPEC_MAX_DRAFT];
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
+	uint32_t n_drafted, n_accepted;   /* for DONE; of all choices in the lead */
 };
 
 /* The beginning of an answer that another model made (engine/step/draft_prefix.c). */

@@ -140,6 +140,8 @@ void step_finish(struct step *st, struct eng_seq *s, uint8_t finish, uint8_t err
 		       .queue_us = clock_us_between(s->arrived_ns, s->started_ns ? s->started_ns : now),
 		       .prefill_us = clock_us_between(s->started_ns, s->first_ns ? s->first_ns : now),
 		       .decode_us = clock_us_between(s->first_ns, now),
+		       .n_drafted = s->spec.n_drafted,
+		       .n_accepted = s->spec.n_accepted,
 		       .message = {.at = message, .n = strlen(message)}}};
 	e->on_event(e->on_event_ctx, &ev);
 	if (!s->with_worker)

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "gateway/generation/chat_metrics.h"
+#include "gateway/observe/tier_counts.h"
 
 static const struct api_error too_late = {503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
 static const char too_late_text[] = "The server is busy: the first token did not come in time.";
@@ -71,6 +71,7 @@ void answer_leave_runs(struct answer *a)
 		if (run->gen == NULL)
 			continue;
 		run->usage = usage_of_run(run);
+		answer_observe_keep(run);
 		if (a->budget.capped) {
 			run->usage.n_completion = (uint32_t)run->sub.next_token;
 			gen_end_shared(run->gen, PROTO_FINISH_LENGTH);
@@ -88,6 +89,7 @@ void answer_drop_runs(struct answer *a)
 		return;
 	}
 	a->runs[0].usage = usage_of_run(&a->runs[0]);
+	answer_observe_keep(&a->runs[0]);
 	a->sharing.released = true;
 }
 
@@ -111,7 +113,11 @@ static void report_usage(struct answer *a)
 	a->x->n_cached = u.n_cached;
 	a->x->first_token_ns = a->first_token_ns;
 	name_model(a->x, a->model != NULL ? a->model : "");
-	answer_auto_line(a);
+	char line[256];
+	if (answer_auto_line(a, line, sizeof line)[0] != '\0') {
+		sl_free(a->x->cascade);
+		a->x->cascade = sl_strdup(line);
+	}
 }
 
 /* whole: its reader has received everything, and a repeated request gets the same. */
@@ -132,6 +138,8 @@ void answer_finish_now(struct answer *a)
 		report_usage(a);
 	a->sharing.released = false;
 	answer_leave_runs(a);
+	if (!a->sharing.alone)
+		answer_observe_end(a);
 	answer_unshare(a);
 	gw_timer_stop(&a->app->t->timers, &a->timer);
 	answer_load_end(a);
@@ -139,7 +147,7 @@ void answer_finish_now(struct answer *a)
 	struct sse_usage u = {0};
 	if (!a->sharing.coalesced && !a->load.refused)
 		u = answer_usage(a);
-	chat_metrics_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
+	tier_counts_tokens(a->key->tier->name, u.n_prompt, u.n_completion);
 	answer_slots_leave(a);
 	answer_budget_settle(a, (int64_t)u.n_prompt + u.n_completion);
 }
@@ -155,6 +163,7 @@ void answer_finish(struct answer *a)
 	}
 	answer_drop_runs(a);
 	report_usage(a);
+	answer_observe_end(a);
 	a->sharing.alone = true;
 	answer_load_end(a);
 	answer_end_key(a, false);
@@ -220,6 +229,7 @@ void answer_refuse(struct answer *a, const struct api_error *e, const char *mess
 		return;
 	}
 	a->end = ANSWER_FAILED;
+	a->seen.status = e->status;
 	answer_finish_now(a);
 	if (a->x != NULL)
 		exchange_error(a->x, e, "%s", message);
@@ -435,8 +445,7 @@ static void observe_tokens(struct answer *a, const struct answer_run *run)
 	if (gen_n_tokens(run->gen) == 0)
 		return;
 	if (a->token_ns == 0) {
-		a->first_token_ns = now;
-		chat_metrics_ttft(now - a->started_ns);
+		answer_observe_first(a, run, now);
 		answer_load_begun(a, now);
 	}
 	a->token_ns = now;

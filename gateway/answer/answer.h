@@ -22,6 +22,7 @@
  *   answer_log.c     logged                          answer_coalesce.c  joining and superseding requests
  *   answer_render.c  tokens to events                answer_head.c      what another gateway needs to continue it
  *   answer_parts.c   reasoning, content, tool calls  answer_cascade.c   the model "auto"
+ *   answer_observe.c its latencies and goodput
  *   formats          answer_chat.c, answer_completion.c, answer_response.c
  */
 #ifndef GATEWAY_ANSWER_H
@@ -119,6 +120,13 @@ enum answer_state { ANSWER_WAITING, ANSWER_RUNNING, ANSWER_ENDED };
 enum answer_stage { ANSWER_BEGIN, ANSWER_CHOICES, ANSWER_SETTLE, ANSWER_END, ANSWER_OVER };
 enum answer_end { ANSWER_UNDECIDED, ANSWER_DONE, ANSWER_STOPPED, ANSWER_FAILED };
 
+/* What a run's generation has told once it is gone: answer_observe.c. */
+struct answer_told {
+	bool done; /* the engine's DONE, with its times */
+	uint32_t queue_us, prefill_us, decode_us, n_drafted, n_accepted;
+	struct observed_gaps gaps;
+};
+
 /* One prompt's generation. */
 struct answer_run {
 	struct subscriber sub;
@@ -134,6 +142,7 @@ struct answer_run {
 	uint64_t held_ns;            /* since when a token waits for others; 0: none does */
 	struct sl_buf prompt;        /* its log probabilities, JSON without brackets */
 	struct sse_usage usage;      /* as far as it is known */
+	struct answer_told told;
 };
 
 /* What is asked for. Borrowed for the call, but for own. */
@@ -210,6 +219,16 @@ struct answer_budget {
 	struct quota *quota; /* NULL: nothing is reserved */
 };
 
+/* What is observed at its end: answer_observe.c. */
+struct answer_seen {
+	char request_id[EXCHANGE_ID_BYTES]; /* "": it had no request */
+	struct trace *trace;                /* owned; NULL: none */
+	uint64_t submitted_ns;              /* its first run */
+	int status;                         /* of an error's reply; 0: none was sent */
+	bool elsewhere;                     /* another gateway continues and observes it */
+	enum latency_cached cached;         /* of its prompt, when its first token came */
+};
+
 /* Of an answer that another gateway began (gateway/resume): what follows the events that its readers have already. */
 struct answer_continued {
 	void (*rendered)(struct answer *a); /* more is in out.carry: removes what readers have */
@@ -244,8 +263,9 @@ struct answer {
 	/* Now and then. */
 	void *own;
 	struct gw_timer timer;
-	struct answer_load load;      /* what load does to it: answer_load.c */
-	struct answer_slots slots;    /* of its key's concurrency: answer_slots.c */
+	struct answer_load load;   /* what load does to it: answer_load.c */
+	struct answer_slots slots; /* of its key's concurrency: answer_slots.c */
+	struct answer_seen seen;
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct auth_key *key;         /* of snapshot, or counted */
 	struct submit_frame *frame;   /* counted; of one that others may continue, until its log is open; NULL */

@@ -181,10 +181,10 @@ void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out)
 }
 
 /* Of several prompts each one's, as far as there is room. */
-void answer_auto_line(const struct answer *a)
+const char *answer_auto_line(const struct answer *a, char *line, size_t room)
 {
-	char line[256];
-	size_t at = 0, room = a->x != NULL ? sizeof line : 0;
+	size_t at = 0;
+	line[0] = '\0';
 	for (int i = 0; i < a->n_runs && at + 1 < room; i++) {
 		if (a->runs[i].cascade == NULL)
 			continue;
@@ -194,8 +194,5 @@ void answer_auto_line(const struct answer *a)
 			cascade_run_line(a->runs[i].cascade, line + at, room - at);
 		at += strlen(line + at);
 	}
-	if (at == 0)
-		return;
-	sl_free(a->x->cascade);
-	a->x->cascade = sl_strdup(line);
+	return line;
 }

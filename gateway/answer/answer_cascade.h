@@ -45,7 +45,7 @@ void answer_auto_load(const struct gw_app *app);
 /* Metadata sent with the end of choice `index`, over all prompts; of the whole answer (ANSWER_ALL): the first one's
  * and, where there are several, a list of each one's. Texts are the answer's, until the next call. */
 void answer_auto_about(struct answer *a, unsigned index, struct sse_about *out);
-/* For the access log, at its end. */
-void answer_auto_line(const struct answer *a);
+/* For the access log and the record, at its end: written into line, which is returned; "": it is no cascade. */
+const char *answer_auto_line(const struct answer *a, char *line, size_t room);
 
 #endif

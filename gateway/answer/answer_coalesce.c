@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/metrics.h"
-#include "gateway/answer/answer.h"
+#include "gateway/answer/answer_priv.h"
 
 enum { MAX_ASKED = 64 << 10 };
 
@@ -138,6 +138,8 @@ static int join(struct answer *a, struct token_log *log, const struct submit_fra
 	struct answer_run *run = &a->runs[0];
 	int rc = gen_join(a->app->t, log, &frame->s, window, &run->sub, &run->gen);
 	a->sharing.coalesced = rc == 0;
+	if (rc == 0)
+		answer_observe_run(a, run);
 	metric_add(&joined_total, a->sharing.coalesced);
 	return rc;
 }

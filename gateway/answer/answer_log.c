@@ -249,6 +249,7 @@ static void leave(struct answer *a)
 	quota_leave(a->budget.quota);
 	a->budget.quota = NULL;
 	a->end = ANSWER_STOPPED;
+	a->seen.elsewhere = true;
 	answer_finish_now(a);
 	close_log(a);
 }

@@ -14,6 +14,7 @@
 void answer_prefetch(struct answer *a, struct answer_run *run)
 {
 	struct prefetch_hints *f = gen_prefetch(run->gen);
+	answer_observe_run(a, run);
 	gen_lane(run->gen, answer_lane(a));
 	prefetch_add(f, run, sizeof *run);
 	prefetch_add(f, a, offsetof(struct answer, own));

@@ -100,6 +100,17 @@ bool answer_can_be_left(const struct answer *a);
 /* A run of the cascade: from here on its head is kept up to date. */
 void answer_auto_watch(struct answer *a);
 
+/* ---- answer_observe.c ---- */
+
+/* Right after any start of run's generation. */
+void answer_observe_run(struct answer *a, struct answer_run *run);
+/* Its first token has come. */
+void answer_observe_first(struct answer *a, const struct answer_run *run, uint64_t now_ns);
+/* run's generation is about to go. */
+void answer_observe_keep(struct answer_run *run);
+/* Once, at its end for its reader. */
+void answer_observe_end(struct answer *a);
+
 /* ---- answer_log.c ---- */
 
 /* The reply to a request without a stream. */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "gateway/auth/owned_name.h"
 #include "gateway/auth/snapshot.h"
+#include "gateway/observe/trace.h"
 
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
@@ -44,6 +45,7 @@ void answer_free(struct answer *a)
 	}
 	answer_load_end(a);
 	answer_slots_free(a);
+	trace_free(a->seen.trace);
 	if (a->format->dispose != NULL)
 		a->format->dispose(a->own);
 	sse_dispose(&a->out.sse);
@@ -135,6 +137,8 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 	a->key = auth_key_ref(key);
 	a->created = clock_unix_s();
 	a->started_ns = x != NULL ? x->complete_ns : clock_now_ns();
+	if (x != NULL)
+		memcpy(a->seen.request_id, x->id, sizeof a->seen.request_id);
 	bool named = give_id(a, spec);
 	if (spec->model == ANSWER_AUTO) {
 		answer_auto_init(a);
@@ -264,6 +268,9 @@ static int build(struct exchange *x, const struct answer_spec *spec, const struc
 		return SL_ENOMEM;
 	x->state = a;
 	x->on_close = answer_on_exchange_close;
+	x->observed = true;
+	a->seen.trace = x->trace;
+	x->trace = NULL;
 	a->sharing.idempotent = x->idempotent;
 	x->idempotent = NULL;
 	a->load.model = s->model;

@@ -8,7 +8,6 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json/json_out.h"
-#include "base/metrics.h"
 #include "cache/cache.h"
 #include "gateway/api/api_request.h"
 #include "gateway/api/app.h"
@@ -17,8 +16,9 @@
 #include "gateway/api/handlers.h"
 #include "gateway/admission/refusals.h"
 #include "gateway/loop/thread.h"
+#include "gateway/observe/scrape.h"
 
-enum { MAX_METRICS = 1 << 20, MAX_HEALTH = 64 << 10 };
+enum { MAX_HEALTH = 64 << 10 };
 
 void api_live(struct exchange *x)
 {
@@ -78,13 +78,28 @@ void api_health(struct exchange *x)
 	buf_dispose(&body);
 }
 
-void api_metrics(struct exchange *x)
+static void on_scraped(void *ctx, int rc, const struct sl_buf *text)
 {
-	struct sl_buf body;
-	buf_init(&body, MAX_METRICS);
-	if (metrics_print(&body) == 0)
-		exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, buf_data(&body), body.len);
+	struct exchange *x = ctx;
+	exchange_disown(x);
+	if (rc == 0)
+		exchange_reply(x, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, buf_data(text), text->len);
 	else
 		exchange_refuse(x, 500, NULL, NULL, "The metrics did not fit into memory.");
-	buf_dispose(&body);
+}
+
+static void on_scrape_closed(struct exchange *x) { scrape_cancel(x->state); }
+
+void api_metrics(struct exchange *x)
+{
+	struct scrape *s;
+	int rc = scrape_start(x->app->scraper, x->app->t, on_scraped, x, &s);
+	if (rc == SL_ELIMIT) {
+		exchange_refuse(x, 503, "overloaded", NULL, "Too many requests for the metrics at once.");
+	} else if (rc != 0) {
+		exchange_reply_no_memory(x);
+	} else {
+		x->state = s;
+		x->on_close = on_scrape_closed;
+	}
 }

@@ -26,7 +26,12 @@
 #include "gateway/exchange/app_state.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/cascade/cascade_state.h"
-#include "gateway/generation/chat_metrics.h"
+#include "gateway/observe/observe.h"
+#include "gateway/observe/scrape.h"
+#include "gateway/observe/sinks.h"
+#include "gateway/observe/tier_counts.h"
+#include "gateway/observe/trace.h"
+#include "gateway/observe/tracer.h"
 #include "gateway/conversation/conversation_hold.h"
 #include "gateway/auth/cors.h"
 #include "gateway/api/engine_gauges.h"
@@ -54,6 +59,7 @@ static struct replay *shared_replay;
 static struct inflight *shared_inflight;
 static struct admission_queue *shared_waiting;
 static struct body_reader *shared_bodies;
+static struct scraper *shared_scraper;
 static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
 
@@ -106,7 +112,8 @@ static void register_tiers(const struct gw_config *cfg)
 	const struct gw_tier_config *tiers = cfg->tiers.items;
 	for (size_t i = 0; i < cfg->tiers.n; i++) {
 		const char *name = tiers[i].name;
-		chat_metrics_register(&name, 1);
+		tier_counts_register(&name, 1);
+		tier_counts_targets(name, tiers[i].ttft_target_ms, tiers[i].itl_target_ms);
 	}
 }
 
@@ -130,6 +137,15 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 		auth_destroy(auth);
 		return rc;
 	}
+	struct sinks *sinks;
+	rc = sinks_create(&next->cfg, &sinks, err);
+	if (rc != 0) {
+		auth_destroy(auth);
+		cascade_state_destroy(cascade);
+		return rc;
+	}
+	next->sinks = sinks;
+	next->release_sinks = sinks_destroy;
 	next->cascade = cascade;
 	next->release_cascade = cascade_state_destroy;
 	next->shared = auth;
@@ -162,10 +178,12 @@ static void destroy_shared(void)
 	inflight_destroy(shared_inflight);
 	admission_queue_destroy(shared_waiting);
 	body_reader_destroy(shared_bodies);
+	scraper_destroy(shared_scraper);
 	shared_replay = NULL;
 	shared_inflight = NULL;
 	shared_waiting = NULL;
 	shared_bodies = NULL;
+	shared_scraper = NULL;
 }
 
 /* Resumable streams and requests in flight outlive every configuration snapshot: created by the first application,
@@ -179,7 +197,8 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 	pthread_mutex_lock(&shared_lock);
 	if (shared_users == 0 &&
 	    ((rc = replay_create(&cfg, &shared_replay)) != 0 || (rc = inflight_create(&shared_inflight)) != 0 ||
-	     (rc = admission_queue_create(&shared_waiting)) != 0 || (rc = body_reader_create(&shared_bodies)) != 0))
+	     (rc = admission_queue_create(&shared_waiting)) != 0 || (rc = body_reader_create(&shared_bodies)) != 0 ||
+	     (rc = scraper_create(&shared_scraper)) != 0))
 		destroy_shared();
 	if (rc == 0) {
 		shared_users++;
@@ -187,6 +206,7 @@ static int acquire_shared(struct gw_app *app, struct sl_err *err)
 		app->inflight = shared_inflight;
 		app->waiting = shared_waiting;
 		app->bodies = shared_bodies;
+		app->scraper = shared_scraper;
 	}
 	pthread_mutex_unlock(&shared_lock);
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for event streams");
@@ -216,6 +236,28 @@ static void count_answer(const struct exchange *x)
 	metric_add(&answers[answer_row(x->route)][class], 1);
 }
 
+/* A request for an answer that got none: it was refused, its client left, or it got a repeated one. */
+static void observe_unanswered(const struct exchange *x)
+{
+	const struct gw_tier_config *tier = x->key != NULL ? x->key->tier : NULL;
+	if (x->observed || x->route == NULL || !x->route->takes_idempotency_key)
+		return;
+	const struct observed o = {.request_id = x->id,
+				   .trace = x->trace,
+				   .model = "",
+				   .tier = tier != NULL ? tier->name : NULL,
+				   .tenant = x->key != NULL ? x->key->tenant : 0,
+				   .ended_by = x->status == 0     ? "client"
+					       : x->status >= 400 ? "refused"
+								  : "repeated",
+				   .status = x->status,
+				   .failed = x->status >= 500,
+				   .left = x->status == 0,
+				   .started_ns = x->complete_ns,
+				   .ended_ns = clock_now_ns()};
+	observe_end(&o, NULL, x->snapshot->sinks);
+}
+
 enum { REQUEST_ID_BYTES = sizeof "req_" + RANDOM_NAME_CHARS };
 
 static bool make_id(char id[REQUEST_ID_BYTES])
@@ -224,11 +266,48 @@ static bool make_id(char id[REQUEST_ID_BYTES])
 	return random_name(id + 4);
 }
 
-static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s)
+/* The only field of that name, or NULL. */
+static const char *single_header(const struct http_request *r, const char *name)
+{
+	const char *value = NULL;
+	for (size_t i = 0; i < r->n_fields; i++) {
+		if (strcmp(r->fields[i].name, name) != 0)
+			continue;
+		if (value != NULL)
+			return NULL;
+		value = r->fields[i].value;
+	}
+	return value;
+}
+
+/* The client's own id, if it can stand in logs and headers as it is. */
+static bool take_id(const struct http_request *r, char id[EXCHANGE_ID_BYTES])
+{
+	const char *own = single_header(r, "x-request-id");
+	size_t n = 0;
+	while (own != NULL && own[n] > ' ' && own[n] <= '~')
+		n++;
+	if (own == NULL || own[n] != '\0' || n == 0 || n >= EXCHANGE_ID_BYTES)
+		return false;
+	memcpy(id, own, n + 1);
+	return true;
+}
+
+/* Of requests for an answer. */
+static void begin_trace(struct exchange *x, const struct http_request *r)
+{
+	const struct sinks *sinks = x->snapshot->sinks;
+	const char *parent = single_header(r, "traceparent");
+	double sample = sinks->tracer != NULL ? tracer_sample(sinks->tracer) : 0;
+	if (x->route->takes_idempotency_key && (parent != NULL || sample > 0))
+		x->trace = trace_begin(parent, single_header(r, "tracestate"), sample);
+}
+
+static struct exchange *exchange_create(struct gw_app *app, struct http_stream *s, const struct http_request *r)
 {
 	struct exchange *x = sl_zalloc(sizeof *x);
 	_Static_assert(sizeof x->id >= REQUEST_ID_BYTES, "a request's id fits");
-	if (x == NULL || !make_id(x->id)) {
+	if (x == NULL || (!take_id(r, x->id) && !make_id(x->id))) {
 		sl_free(x);
 		return NULL;
 	}
@@ -254,12 +333,14 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	idempotent_end(x->idempotent, false, false);
 	access_cancel(x);
 	count_answer(x);
+	observe_unanswered(x);
 	access_line(x, ends[why]);
 	access_release(x);
 	buf_dispose(&x->body);
 	sl_free(x->quota);
 	sl_free(x->cascade);
 	sl_free(x->ignored);
+	trace_free(x->trace);
 	gw_snapshot_unref(x->snapshot);
 	sl_free(x);
 	http_set_user(s, NULL);
@@ -401,14 +482,17 @@ static void on_granted(struct exchange *x)
 
 static void on_request(void *ctx, struct http_stream *s, const struct http_request *r)
 {
-	struct exchange *x = exchange_create(ctx, s);
+	struct exchange *x = exchange_create(ctx, s, r);
 	http_set_user(s, x);
 	if (x == NULL) {
 		http_reset(s);
 		return;
 	}
 	x->form = dialect_form(r);
-	if (find_route(x, r) && check_single(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
+	if (!find_route(x, r))
+		return;
+	begin_trace(x, r);
+	if (check_single(x, r) && check_late(x) && access_check(x, on_granted) == ACCESS_GRANTED)
 		check_body(x, r);
 }
 
@@ -465,6 +549,9 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	struct gw_app *app = ctx;
 	(void)fd, (void)what;
 	engine_gauges_set(engine_link_up(app->link), engine_link_stats(app->link));
+	for (int i = 0; i < engine_link_n_models(app->link); i++)
+		if (engine_link_model(app->link, i)->name[0] != '\0')
+			engine_gauges_model(engine_link_model(app->link, i)->name, engine_link_figures(app->link, i));
 	answer_load_gauges(app);
 }
 

@@ -2,8 +2,12 @@
 #include "gateway/api/engine_gauges.h"
 
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "base/alloc.h"
 #include "base/metrics.h"
+#include "gateway/observe/label.h"
 
 /* A metric and the field of the report that it repeats: 4 or 8 bytes. */
 struct reported {
@@ -23,7 +27,6 @@ struct reported {
 #define DEVICE_GAUGE(field, name, scale, help) \
 	REPORTED(proto_device, field, METRIC_GAUGE, "sluice_device_" name, scale, help)
 
-/* Dashboards made for vLLM find its names for the same figures. */
 static struct reported engine[] = {
     ENGINE_GAUGE(running, "sluice_engine_running", "Sequences in the engine's batch, or paused with their pages"),
     ENGINE_GAUGE(waiting, "sluice_engine_waiting", "Sequences that wait in the engine"),
@@ -65,16 +68,6 @@ static struct reported engine[] = {
     ENGINE_COUNTER(spec_drafted, "sluice_spec_drafted_tokens", "Tokens in verified drafts"),
     ENGINE_COUNTER(spec_accepted, "sluice_spec_accepted_tokens",
 		   "Drafted tokens accepted: each saved a step of its sequence"),
-    ENGINE_GAUGE(running, "vllm:num_requests_running", "As sluice_engine_running"),
-    ENGINE_GAUGE(waiting, "vllm:num_requests_waiting", "As sluice_engine_waiting"),
-    ENGINE_COUNTER(prefix_queries, "vllm:prefix_cache_queries", "As sluice_engine_prefix_queries_total"),
-    ENGINE_COUNTER(prefix_hits, "vllm:prefix_cache_hits", "As sluice_engine_prefix_hits_total"),
-    ENGINE_COUNTER(preemptions, "vllm:num_preemptions", "As sluice_engine_preemptions_total"),
-    ENGINE_COUNTER(prefill_tokens, "vllm:prompt_tokens", "As sluice_engine_prefill_tokens_total"),
-    ENGINE_COUNTER(decode_tokens, "vllm:generation_tokens", "As sluice_engine_decode_tokens_total"),
-    ENGINE_COUNTER(spec_drafts, "vllm:spec_decode_num_drafts", "As sluice_spec_drafts_total"),
-    ENGINE_COUNTER(spec_drafted, "vllm:spec_decode_num_draft_tokens", "As sluice_spec_drafted_tokens_total"),
-    ENGINE_COUNTER(spec_accepted, "vllm:spec_decode_num_accepted_tokens", "As sluice_spec_accepted_tokens_total"),
 };
 
 static struct reported device[] = {
@@ -102,10 +95,6 @@ static struct metric slowed[] = {SLOWED("power"), SLOWED("thermal"), SLOWED("har
 
 static struct metric link_up = {
     .kind = METRIC_GAUGE, .name = "sluice_engine_up", .help = "1 while the link to the engine is up"};
-static struct metric kv_usage = {.kind = METRIC_GAUGE,
-				 .name = "vllm:kv_cache_usage_perc",
-				 .scale = 1e-3,
-				 .help = "Share of the KV pages that are not free, 1 is all of them"};
 
 enum { N_ENGINE = sizeof engine / sizeof *engine, N_DEVICE = sizeof device / sizeof *device };
 enum { N_SLOWED = sizeof slowed / sizeof *slowed };
@@ -124,18 +113,77 @@ static void set_all(struct reported *all, size_t n, const void *report)
 	}
 }
 
+/* Dashboards made for vLLM find its names, with its label, for the figures of each model. */
+#define MODEL_GAUGE(field, name, help) REPORTED(proto_figures, field, METRIC_GAUGE, "vllm:" name, 0, help)
+#define MODEL_COUNTER(field, name, help) REPORTED(proto_figures, field, METRIC_COUNTER, "vllm:" name "_total", 0, help)
+static const struct reported model_figures[] = {
+    MODEL_GAUGE(running, "num_requests_running", "As sluice_engine_running, by model"),
+    MODEL_GAUGE(waiting, "num_requests_waiting", "As sluice_engine_waiting, by model"),
+    MODEL_COUNTER(prefix_queries, "prefix_cache_queries", "As sluice_engine_prefix_queries_total, by model"),
+    MODEL_COUNTER(prefix_hits, "prefix_cache_hits", "As sluice_engine_prefix_hits_total, by model"),
+    MODEL_COUNTER(preemptions, "num_preemptions", "As sluice_engine_preemptions_total, by model"),
+    MODEL_COUNTER(prefill_tokens, "prompt_tokens", "As sluice_engine_prefill_tokens_total, by model"),
+    MODEL_COUNTER(decode_tokens, "generation_tokens", "As sluice_engine_decode_tokens_total, by model"),
+    MODEL_COUNTER(spec_drafts, "spec_decode_num_drafts", "As sluice_spec_drafts_total, by model"),
+    MODEL_COUNTER(spec_drafted, "spec_decode_num_draft_tokens", "As sluice_spec_drafted_tokens_total, by model"),
+    MODEL_COUNTER(spec_accepted, "spec_decode_num_accepted_tokens", "As sluice_spec_accepted_tokens_total, by model"),
+};
+enum { N_MODEL = sizeof model_figures / sizeof *model_figures };
+
+struct model_gauges {
+	char name[PROTO_MAX_NAME + 1], labels[2 * PROTO_MAX_NAME + 32];
+	struct reported all[N_MODEL];
+	struct metric kv_usage;
+};
+
+/* By first report; names of models that a new configuration has removed stay. */
+static struct model_gauges *models[2 * PROTO_MAX_MODELS];
+static int n_models;
+
+static struct model_gauges *add_model(const char *name)
+{
+	char quoted[2 * PROTO_MAX_NAME];
+	struct model_gauges *g = n_models < (int)(sizeof models / sizeof *models) ? sl_zalloc(sizeof *g) : NULL;
+	if (g == NULL)
+		return NULL;
+	snprintf(g->name, sizeof g->name, "%s", name);
+	label_escape(quoted, sizeof quoted, name);
+	snprintf(g->labels, sizeof g->labels, "model_name=\"%s\"", quoted);
+	memcpy(g->all, model_figures, sizeof g->all);
+	for (int i = 0; i < N_MODEL; i++)
+		g->all[i].m.labels = g->labels;
+	g->kv_usage = (struct metric){.kind = METRIC_GAUGE,
+				      .name = "vllm:kv_cache_usage_perc",
+				      .labels = g->labels,
+				      .scale = 1e-3,
+				      .help = "Share of a model's KV pages that are not free, 1 is all of them"};
+	register_all(g->all, N_MODEL);
+	metric_register(&g->kv_usage);
+	return models[n_models++] = g;
+}
+
+void engine_gauges_model(const char *name, const struct proto_figures *f)
+{
+	struct model_gauges *g = NULL;
+	for (int i = 0; i < n_models && g == NULL; i++)
+		if (strcmp(models[i]->name, name) == 0)
+			g = models[i];
+	if (g == NULL && (g = add_model(name)) == NULL)
+		return;
+	set_all(g->all, N_MODEL, f);
+	uint32_t used = f->pages_total > f->pages_free ? f->pages_total - f->pages_free : 0;
+	metric_set(&g->kv_usage, f->pages_total > 0 ? (int64_t)used * 1000 / f->pages_total : 0);
+}
+
 void engine_gauges_register(void)
 {
 	metric_register(&link_up);
-	metric_register(&kv_usage);
 	register_all(engine, N_ENGINE);
 }
 
 void engine_gauges_set(bool up, const struct proto_stats *st)
 {
-	uint32_t total = st->pages_total;
 	metric_set(&link_up, up);
-	metric_set(&kv_usage, total > 0 ? (int64_t)(total - st->pages_free) * 1000 / total : 0);
 	set_all(engine, N_ENGINE, st);
 	device_gauges_set(&st->device);
 }

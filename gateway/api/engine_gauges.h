@@ -13,6 +13,8 @@
 void engine_gauges_register(void);
 /* up: the link to the engine. Sets the device's gauges, too. */
 void engine_gauges_set(bool up, const struct proto_stats *st);
+/* The figures of one model, which appear with its first report. */
+void engine_gauges_model(const char *name, const struct proto_figures *f);
 /* The device's gauges appear with the first report of a known device. When reports stop, sluice_device_up is 0 and so
  * are the others. */
 void device_gauges_set(const struct proto_device *d);

@@ -34,6 +34,8 @@ void gw_snapshot_unref(struct gw_snapshot *s)
 		s->release_shared(s->shared);
 	if (s->cascade != NULL)
 		s->release_cascade(s->cascade);
+	if (s->sinks != NULL)
+		s->release_sinks(s->sinks);
 	if (s->release != NULL)
 		s->release(s->owner);
 	sl_free(s);

@@ -21,6 +21,8 @@ struct gw_snapshot {
 	void (*release_shared)(void *shared);
 	void *cascade; /* struct cascade_state; NULL: none */
 	void (*release_cascade)(void *cascade);
+	void *sinks; /* struct sinks */
+	void (*release_sinks)(void *sinks);
 	/* The development certificate's files, if the configuration names none. */
 	char cert[SNAPSHOT_PATH_BYTES], key[SNAPSHOT_PATH_BYTES];
 	atomic_int refs;

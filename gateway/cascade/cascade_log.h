@@ -11,13 +11,13 @@
 
 #include "base/err.h"
 
-struct cascade_log;
+struct line_file;
 
 /* max_bytes 0: no rotation. 0, or a code with *err, which names the file. */
-int cascade_log_open(const char *path, uint64_t max_bytes, struct cascade_log **out, struct sl_err *err);
+int cascade_log_open(const char *path, uint64_t max_bytes, struct line_file **out, struct sl_err *err);
 /* A whole line with its newline. A failed write drops the line and counts it. */
-void cascade_log_write(struct cascade_log *log, const void *line, size_t n);
+void cascade_log_write(struct line_file *log, const void *line, size_t n);
 /* NULL allowed. */
-void cascade_log_close(struct cascade_log *log);
+void cascade_log_close(struct line_file *log);
 
 #endif

@@ -167,6 +167,8 @@ int cascade_run_about(const struct cascade_run *r, uint8_t choice, struct sl_buf
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
+uint64_t cascade_run_switched_ns(const struct cascade_run *r) { return r->switched_ns; }
+
 void cascade_run_line(const struct cascade_run *r, char *out, size_t size)
 {
 	const struct casc *c = &r->casc;

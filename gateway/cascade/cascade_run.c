@@ -84,6 +84,7 @@ static void act(struct cascade_run *r, const struct casc_action *a)
 		(a->model == CASC_SMALL ? &r->small : &r->large)->n_ready += a->n;
 		break;
 	case CASC_DO_ESCALATE:
+		r->switched_ns = clock_now_ns();
 		cascade_feed_flush(r);
 		cascade_side_submit(&r->large, a->n, a->keep);
 		break;

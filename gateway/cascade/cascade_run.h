@@ -92,5 +92,7 @@ void cascade_run_saved(struct cascade_run *r);
 int cascade_run_about(const struct cascade_run *r, uint8_t choice, struct sl_buf *out);
 /* The same, for the access log. */
 void cascade_run_line(const struct cascade_run *r, char *out, size_t size);
+/* When the large model took over; 0: it has not. */
+uint64_t cascade_run_switched_ns(const struct cascade_run *r);
 
 #endif

@@ -38,7 +38,7 @@ struct cascade_run {
 	struct generation *gen;       /* NULL: all subscribers left, or it has ended */
 	struct gw_snapshot *snapshot; /* the configuration it began with; counted */
 	struct cascade_tier *tier;
-	struct cascade_log *log; /* NULL: none */
+	struct line_file *log; /* NULL: none */
 	struct casc casc;
 	struct cascade_side small, large;
 	struct gw_timer timer;
@@ -72,6 +72,7 @@ struct cascade_run {
 	/* For metrics and logs. */
 	float score;
 	uint64_t started_ns, submitted_ns, first_ns, shown_ns; /* first_ns: the first token of any model */
+	uint64_t switched_ns;                                  /* the large model takes over; 0: it has not */
 	uint64_t decided_ns;            /* the end of the small model's hold; 0: not held, or still held */
 	struct casc_features *features; /* owned; NULL: no outcome log */
 	float *trace;                   /* owned, [CASCADE_MAX_TRACE]; NULL: no outcome log */

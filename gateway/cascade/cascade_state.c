@@ -26,7 +26,7 @@ struct cascade_tier {
 
 struct cascade_state {
 	struct casc_scorer *scorer;
-	struct cascade_log *log; /* NULL: none */
+	struct line_file *log; /* NULL: none */
 	size_t n_tiers;
 	struct cascade_tier *tiers; /* [n_tiers] */
 };
@@ -95,7 +95,7 @@ void cascade_state_destroy(void *state)
 }
 
 const struct casc_scorer *cascade_state_scorer(const struct cascade_state *s) { return s->scorer; }
-struct cascade_log *cascade_state_log(const struct cascade_state *s) { return s->log; }
+struct line_file *cascade_state_log(const struct cascade_state *s) { return s->log; }
 const struct casc_policy *cascade_tier_policy(const struct cascade_tier *t) { return &t->policy; }
 const char *cascade_tier_name(const struct cascade_tier *t) { return t->name; }
 

@@ -26,7 +26,7 @@ void cascade_state_destroy(void *s);
 
 const struct casc_scorer *cascade_state_scorer(const struct cascade_state *s);
 /* NULL: outcomes are not logged. */
-struct cascade_log *cascade_state_log(const struct cascade_state *s);
+struct line_file *cascade_state_log(const struct cascade_state *s);
 /* name: a tier of the configuration; BUG otherwise. */
 struct cascade_tier *cascade_state_tier(struct cascade_state *s, const char *name);
 

@@ -16,7 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/metrics.h"
-#include "gateway/generation/chat_metrics.h"
+#include "gateway/observe/tier_counts.h"
 #include "gateway/compress/compress_priv.h"
 #include "gateway/request/request_fields.h"
 
@@ -68,7 +68,7 @@ void compress_summary_leave(struct compress_run *r)
 		if (gen_state(g) == GEN_FINISHED)
 			n = gen_done(g)->n_completion;
 		used = (int64_t)n_prompt + n;
-		chat_metrics_tokens(r->key->tier->name, n_prompt, n);
+		tier_counts_tokens(r->key->tier->name, n_prompt, n);
 		metric_add(&written_tokens, used);
 	}
 	r->gen = NULL;

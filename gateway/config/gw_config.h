@@ -48,6 +48,7 @@ struct gw_tier_config {
 	int cleanse;                         /* enum cleanse_level, of users' messages */
 	int compress;                        /* enum compress_mode, of conversations that grow too long */
 	uint64_t ttft_target_ms;             /* 0: none */
+	uint64_t itl_target_ms;              /* for goodput; 0: none */
 	uint64_t max_wait_ms;                /* for a first token, once admitted; 0: limits.first_token_ms */
 	int when_late;                       /* enum gw_late */
 	char *degrade_model;                 /* "": the requested model */
@@ -183,6 +184,19 @@ struct gw_queue_config {
 	    load_low_ms; /* predicted waits: a tier is under load from high until below low; high 0: never */
 };
 
+/* Requests' records (gateway/observe/record.h). */
+struct gw_requests {
+	char *to; /* a file, "stderr" or "off" */
+	double sample;
+};
+
+/* Traces (gateway/observe/tracer.h). */
+struct gw_trace {
+	char *endpoint; /* "": off */
+	double sample;
+	uint64_t timeout_ms;
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -216,7 +230,9 @@ struct gw_config {
 	struct gw_coalescing coalescing;
 	struct gw_compress compress;
 	struct gw_queue_config queue;
-	struct conf_list prompts;            /* struct gw_prompt_config */
+	struct conf_list prompts; /* struct gw_prompt_config */
+	struct gw_requests requests;
+	struct gw_trace trace;
 	const struct casc_settings *cascade; /* NULL: no model "auto" */
 	char *cascade_log;                   /* the file of outcomes; "": none */
 	uint64_t cascade_log_bytes;          /* of cascade_log; 0: no limit */

@@ -66,6 +66,14 @@ static const char *messages_error_type(int status)
 
 static int messages_status_of(int status) { return status == 503 ? OVERLOADED : status; }
 
+static int put_request_id(struct sl_buf *out, const char *id)
+{
+	int rc = buf_append_str(out, "},\"request_id\":");
+	if (rc == 0)
+		rc = json_out_string(out, id, strlen(id));
+	return rc == 0 ? buf_append_str(out, "}") : rc;
+}
+
 static int messages_print_error(struct sl_buf *out, const struct exchange *x, const struct api_error *e,
 				const char *message)
 {
@@ -74,8 +82,7 @@ static int messages_print_error(struct sl_buf *out, const struct exchange *x, co
 	if (rc == 0)
 		rc = json_out_string(out, message, strlen(message));
 	if (rc == 0)
-		rc = x != NULL ? buf_printf(out, "},\"request_id\":\"%s\"}", x->id)
-			       : buf_append_str(out, "},\"request_id\":null}");
+		rc = x != NULL ? put_request_id(out, x->id) : buf_append_str(out, "},\"request_id\":null}");
 	return rc;
 }
 

@@ -11,7 +11,7 @@
 #include "base/metrics.h"
 #include "gateway/answer/answer.h"
 #include "gateway/exchange/app_state.h"
-#include "gateway/generation/chat_metrics.h"
+#include "gateway/observe/tier_counts.h"
 #include "gateway/generation/engine_link.h"
 
 enum embed_state { EMBED_IDLE, EMBED_COUNTING, EMBED_CHARGING, EMBED_RUNNING, EMBED_OVER };
@@ -95,7 +95,7 @@ static void end(struct embed_run *r)
 		return;
 	stop(r);
 	r->x->n_prompt = (uint32_t)r->n_sent;
-	chat_metrics_tokens(r->key->tier->name, (uint32_t)r->n_sent, 0);
+	tier_counts_tokens(r->key->tier->name, (uint32_t)r->n_sent, 0);
 	embed_set_state(r, EMBED_OVER);
 }
 

@@ -79,7 +79,7 @@ void access_line(const struct exchange *x, const char *ended)
 		add_number(&f, "tokens_out", x->n_completion);
 	}
 	if (x->first_token_ns > 0)
-		add_number(&f, "first_token_ms", ms_between(x->started_ns, x->first_token_ns));
+		add_number(&f, "first_token_ms", ms_between(x->complete_ns, x->first_token_ns));
 	add_text(&f, "cascade", x->cascade);
 	add_text(&f, "ended", ended);
 	log_fields(level, f.at, f.n, "%.16s %s %d %.1f ms%s%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s",

@@ -16,6 +16,7 @@
 #include "gateway/loop/thread.h"
 
 struct body_reader;
+struct scraper;
 struct identities;
 struct replay;
 struct replay_store;
@@ -34,12 +35,13 @@ struct gw_app {
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s;  /* seconds since 1970 */
 	size_t n_exchanges;
-	struct replay *replay;             /* shared by the threads, as are the next four */
+	struct replay *replay;             /* shared by the threads, as are the next six */
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */
 	struct replay_sweep *replay_sweep;
 	struct inflight *inflight;
 	struct admission_queue *waiting;
 	struct body_reader *bodies;
+	struct scraper *scraper;
 	struct load_levels levels;
 	struct load_margin margin;
 	struct load_memo memo;

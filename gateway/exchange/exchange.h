@@ -25,6 +25,7 @@ struct idempotent;
 struct json_t;
 struct gw_snapshot;
 struct route;
+struct trace;
 
 struct api_error;
 struct exchange;
@@ -39,19 +40,24 @@ struct reply_form {
 	int (*status_of)(int status); /* of an error; NULL: as it is */
 };
 
+/* Of a request's id: "req_…", or the client's x-request-id of 1 to 128 visible characters. */
+enum { EXCHANGE_ID_BYTES = 129 };
+
 struct exchange {
 	struct gw_app *app;
 	struct http_stream *stream;
 	const struct route *route;
-	const struct reply_form *form;    /* NULL: OpenAI's */
-	struct gw_snapshot *snapshot;     /* the configuration it began with; counted */
-	struct auth_key *key;             /* of snapshot, or counted; NULL on public routes */
-	struct auth_key *counted;         /* the key that counts it among its open requests; NULL: none */
-	const char *subject;              /* of key: the user that a browser token was made for; "" or NULL: none */
-	struct access_wait *access;       /* while access is checked */
-	struct sl_buf body;               /* of the request, bounded by limits.body_bytes */
-	char id[38];                      /* "req_…" */
+	const struct reply_form *form; /* NULL: OpenAI's */
+	struct gw_snapshot *snapshot;  /* the configuration it began with; counted */
+	struct auth_key *key;          /* of snapshot, or counted; NULL on public routes */
+	struct auth_key *counted;      /* the key that counts it among its open requests; NULL: none */
+	const char *subject;           /* of key: the user that a browser token was made for; "" or NULL: none */
+	struct access_wait *access;    /* while access is checked */
+	struct sl_buf body;            /* of the request, bounded by limits.body_bytes */
+	char id[EXCHANGE_ID_BYTES];
+	struct trace *trace;              /* owned, until its answer takes it; NULL: none */
 	bool body_ended;                  /* the body is complete */
+	bool observed;                    /* an answer was made for it, which is observed (gateway/observe) */
 	bool cleansed;                    /* a user's message was changed: the reply reports the bytes removed */
 	uint64_t started_ns, complete_ns; /* its head has come; its body, too */
 	struct quota_result *quota;       /* the key's limits for the reply's header; owned; NULL: none */

@@ -365,6 +365,11 @@ int engine_link_n_models(const struct engine_link *l) { return l->n_models; }
 const struct link_model *engine_link_model(const struct engine_link *l, int index) { return &l->models[index]; }
 const struct proto_stats *engine_link_stats(const struct engine_link *l) { return &l->stats; }
 
+const struct proto_figures *engine_link_figures(const struct engine_link *l, int model)
+{
+	return &l->loads[model].told.figures;
+}
+
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority)

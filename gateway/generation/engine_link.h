@@ -64,6 +64,8 @@ int engine_link_n_models(const struct engine_link *l);
 const struct link_model *engine_link_model(const struct engine_link *l, int index);
 int engine_link_find_model(const struct engine_link *l, const char *name); /* -1: none */
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
+/* The last ones of a model; zeros while the link is down. */
+const struct proto_figures *engine_link_figures(const struct engine_link *l, int model);
 /* Until the first token of a request that came now, as the engine last reported (LOAD) and with what was
  * submitted here since; 0 too when nothing is known. */
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);

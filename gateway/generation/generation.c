@@ -20,7 +20,6 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
-#include "gateway/generation/chat_metrics.h"
 #include "gateway/generation/engine_link.h"
 
 enum {
@@ -38,9 +37,11 @@ struct generation {
 	enum gen_state state;
 	bool admitted, joined, fed, follows, paced;
 	uint32_t window;
-	uint64_t link_id;                     /* 0: the link has forgotten it */
-	uint64_t credited;                    /* tokens the engine may make in all */
-	struct token_log *log;                /* &own, or the shared one: a reference */
+	uint64_t link_id;            /* 0: the link has forgotten it */
+	uint64_t credited;           /* tokens the engine may make in all */
+	struct token_log *log;       /* &own, or the shared one: a reference */
+	struct latency_cells *cells; /* NULL: its gaps are counted nowhere */
+	struct observed_gaps gaps;
 	struct prefetch_hints prefetch_hints; /* of its subscriber */
 	struct token_log own;                 /* of one that joined: a copy of tokens read last */
 	/* Shared. */
@@ -48,6 +49,7 @@ struct generation {
 	const struct gen_source *source; /* of one that is fed, until the end */
 	void *source_ctx;
 	uint64_t reported; /* tokens that the log it joined knows it has */
+	uint64_t arrived;  /* of one that joined: tokens whose gap is counted */
 	struct gw_deferred feed;
 	/* At the beginning and at the end. */
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
@@ -175,13 +177,21 @@ static void on_queued(void *ctx, const struct proto_queued *m)
 }
 
 /* The gap between two arrivals of one choice's tokens. */
-static void observe_gap(struct generation *g, uint8_t choice)
+static void observe_gap(struct generation *g, uint8_t choice, uint32_t n_tokens)
 {
-	uint64_t now = gw_now(g->t), *last = &g->log->choices[choice].token_ns;
-	if (*last != 0)
-		chat_metrics_itl(now - *last, g->paced);
+	uint64_t now = gw_now(g->t), *last = &g->log->choices[choice].token_ns, gap = now - *last;
+	if (*last != 0) {
+		g->gaps.slow_ns += latency_gap(g->cells, g->paced, gap, n_tokens);
+		g->gaps.sum_ns += gap;
+		g->gaps.n_tokens += n_tokens;
+		g->gaps.n++;
+		g->gaps.max_ns = gap > g->gaps.max_ns ? gap : g->gaps.max_ns;
+	}
 	*last = now;
 }
+
+void gen_observe(struct generation *g, struct latency_cells *cells) { g->cells = cells; }
+struct observed_gaps gen_gaps(const struct generation *g) { return g->gaps; }
 
 static void on_tokens(void *ctx, const struct proto_tokens *m)
 {
@@ -199,7 +209,7 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
 		return;
 	}
-	observe_gap(g, m->choice);
+	observe_gap(g, m->choice, m->n);
 	tell_progress(g);
 }
 
@@ -347,6 +357,30 @@ void gen_end_shared(struct generation *g, enum proto_finish finish)
 		token_log_end(g->log, &done);
 }
 
+/* Of what is new in the view of the log that it joined. full: what follows waits for its reader, so that gap is not the
+ * engine's. */
+static void observe_view(struct generation *g, bool full)
+{
+	struct gen_chunk c;
+	if (g->arrived < g->own.first)
+		g->arrived = g->own.first;
+	while (g->arrived < g->own.end && token_log_run(&g->own, g->arrived, UINT32_MAX, &c)) {
+		observe_gap(g, c.choice, c.n_tokens);
+		g->arrived += c.n_tokens;
+	}
+	for (uint8_t i = 0; full && i < g->own.n_choices; i++)
+		g->own.choices[i].token_ns = 0;
+}
+
+static void tell_news(struct generation *g, bool all, uint32_t most)
+{
+	observe_view(g, g->own.end - g->sub->next_token >= most);
+	if (all)
+		on_done(g, &g->own.done);
+	else
+		tell_progress(g);
+}
+
 /* Takes what is new in the log that it joined. */
 static void feed(struct generation *g)
 {
@@ -357,12 +391,10 @@ static void feed(struct generation *g)
 			fail(g, PROTO_ERR_OVERLOADED, "This reader was too slow for the answer that it shared.");
 		else if (g->state == GEN_SUBMITTED && g->own.is_queued)
 			on_queued(g, &g->own.queued);
-		else if (news == TOKEN_ALL)
-			on_done(g, &g->own.done);
-		else if (news == TOKEN_MORE)
-			tell_progress(g);
-		else
+		else if (news == TOKEN_NOTHING)
 			return;
+		else
+			tell_news(g, news == TOKEN_ALL, most);
 	}
 }
 

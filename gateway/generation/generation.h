@@ -25,6 +25,7 @@
 #include "gateway/generation/token_log.h"
 #include "gateway/loop/prefetch.h"
 #include "gateway/loop/thread.h"
+#include "gateway/observe/observe.h"
 #include "gateway/transport/http.h"
 
 enum gen_state { GEN_SUBMITTED, GEN_QUEUED, GEN_RUNNING, GEN_FINISHED, GEN_FAILED, GEN_CANCELLED };
@@ -51,6 +52,10 @@ int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t wind
 void gen_lane(struct generation *g, uint32_t lane);
 /* The caller adds the memory that its subscriber uses with each token. */
 struct prefetch_hints *gen_prefetch(struct generation *g);
+/* Right after any start: the gaps between its tokens count there; cells NULL: nowhere. */
+void gen_observe(struct generation *g, struct latency_cells *cells);
+/* Between arrivals of tokens so far, without waits for its reader. */
+struct observed_gaps gen_gaps(const struct generation *g);
 /* Right after gen_start: it writes log instead of one of its own; takes a reference. While log has readers, the fastest
  * of them and the subscriber paces the engine. */
 void gen_share(struct generation *g, struct token_log *log);

@@ -507,8 +507,9 @@ enum token_news token_reader_sync(struct token_reader *rd, uint64_t at, uint32_t
 	for (uint8_t i = 0; i < log->n_choices && good; i++) {
 		const struct token_choice *c = &log->choices[i];
 		same = same && c->finish == view->choices[i].finish;
+		uint64_t arrived_ns = view->choices[i].token_ns; /* at this reader */
 		view->choices[i] = *c;
-		view->choices[i].token_ns = 0;
+		view->choices[i].token_ns = arrived_ns;
 	}
 	if (good) {
 		rd->at = view->first = at;

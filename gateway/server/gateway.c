@@ -11,8 +11,11 @@
 #include "gateway/server/dev_cert.h"
 #include "gateway/server/process.h"
 #include "gateway/auth/snapshot.h"
+#include "gateway/observe/sinks.h"
 #include "gateway/transport/tls_context.h"
 #include "gateway/transport/transport.h"
+
+enum { LAST_WRITES_MS = 2000 }; /* of records and traces, at the end */
 
 /* Uses the development pair if the configuration names no certificate. */
 static int choose_certificate(struct gw_snapshot *s, struct sl_err *err)
@@ -68,5 +71,7 @@ int gateway_run(struct gw_snapshot *first, const struct gw_reload *reload)
 		gw_snapshot_unref(first);
 		return GATEWAY_EXIT_CONFIG;
 	}
-	return gateway_serve_snapshot(first, &ops, reload != NULL ? &with_certificate : NULL);
+	int status = gateway_serve_snapshot(first, &ops, reload != NULL ? &with_certificate : NULL);
+	sinks_wait(LAST_WRITES_MS);
+	return status;
 }

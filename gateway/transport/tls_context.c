@@ -39,6 +39,8 @@ struct tls_context {
 	METRIC_OF(METRIC_COUNTER, "sluice_tls_reloads_total", "result=\"" result "\"", "Reloads of the certificates.")
 static struct metric reloads[] = {RELOADS("done"), RELOADS("failed")};
 METRICS(reloads);
+GAUGE(certificate_ends, "sluice_tls_certificate_end_timestamp_seconds",
+      "When the first of the certificates in use expires, in seconds since 1970; 0: there is no TLS");
 
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *n_out, const unsigned char *in,
 			   unsigned int n_in, void *arg)
@@ -134,6 +136,20 @@ static int make_all(struct tls_context *ctx, const struct gw_config *cfg, struct
 	return rc;
 }
 
+static void tell_end(const struct tls_context *ctx)
+{
+	int64_t first = 0;
+	for (size_t i = 0; i < ctx->n; i++) {
+		const X509 *cert = SSL_CTX_get0_certificate(ctx->certs[i]);
+		struct tm tm;
+		if (cert == NULL || ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) != 1)
+			continue;
+		int64_t end = timegm(&tm);
+		first = first == 0 || end < first ? end : first;
+	}
+	metric_set(&certificate_ends, first);
+}
+
 int tls_context_create(const struct gw_config *cfg, struct tls_context **out, struct sl_err *err)
 {
 	struct tls_context *ctx = sl_zalloc(sizeof *ctx);
@@ -147,6 +163,7 @@ int tls_context_create(const struct gw_config *cfg, struct tls_context **out, st
 		tls_context_unref(ctx);
 		return rc;
 	}
+	tell_end(ctx);
 	*out = ctx;
 	return 0;
 }

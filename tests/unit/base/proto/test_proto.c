@@ -219,7 +219,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	    0);
 	assert_int_equal(proto_put_done(&frame[7], 7,
 					&(struct proto_done){PROTO_FINISH_ERROR, PROTO_ERR_INTERNAL, 0, PROTO_STOP_ID,
-							     9, 1, 2, 3, 4, 5, 6, STR("why")}),
+							     9, 1, 2, 3, 4, 5, 6, 7, 8, STR("why")}),
 			 0);
 	assert_int_equal(
 	    proto_put_counted(&frame[8], 8, &(struct proto_counted){0, 2, STR(""), {"abcdefgh", 8}, STR("xy")}), 0);
@@ -283,8 +283,10 @@ static void frames(struct sl_buf frame[N_FRAMES])
 								 PROTO_STOP_STRING, 15, 99, -12.5f}),
 			 0);
 	assert_int_equal(
-	    proto_put_load(&frame[14],
-			   &(struct proto_load){63, true, {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}),
+	    proto_put_load(&frame[14], &(struct proto_load){63,
+							    true,
+							    {1, 2, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22},
+							    {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}),
 	    0);
 	assert_int_equal(proto_put_keep(&frame[18], &(struct proto_keep){63, 0x1122334455667788, 300000}), 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);

@@ -138,6 +138,42 @@ static void answers_are_the_plain_ones(void **state)
 	run_stop(&plain);
 }
 
+/* What LOAD has of the first model is what STATS has of the engine, which nothing else uses. */
+static bool is_reported(struct run *r, uint64_t drafted, uint64_t accepted)
+{
+	struct proto_stats s;
+	struct proto_load load;
+	engine_stats(r->e, &s);
+	assert_true(engine_load(r->e, 0, &load));
+	const struct proto_figures *f = &load.figures;
+	return s.spec_drafted == drafted && s.spec_accepted == accepted && f->spec_drafts == s.spec_drafts &&
+	       f->spec_drafted == drafted && f->spec_accepted == accepted && f->prefill_tokens == s.prefill_tokens &&
+	       f->decode_tokens == s.decode_tokens && f->prefix_queries == s.prefix_queries &&
+	       f->prefix_hits == s.prefix_hits && f->running == 0 && f->waiting == 0;
+}
+
+/* Each DONE has the drafts of its own answer, to the last one, and each LOAD the figures of its model. */
+static void drafts_are_told_by_answer_and_by_model(void **state)
+{
+	(void)state;
+	struct run r;
+	struct eng_config cfg = config(ENG_SPEC_NGRAM, false);
+	uint64_t drafted = 0, accepted = 0;
+	run_start(&r, &cfg);
+	for (int from = 0; from < 3 * BATCH; from += BATCH) {
+		answer(&r, from);
+		for (int i = 1; i <= BATCH; i++) {
+			assert_true(r.answers[i].end.n_accepted <= r.answers[i].end.n_drafted);
+			drafted += r.answers[i].end.n_drafted;
+			accepted += r.answers[i].end.n_accepted;
+		}
+	}
+	run_until_idle(&r);
+	assert_true(drafted > 0 && accepted > 0);
+	RUN_UNTIL(&r, is_reported(&r, drafted, accepted));
+	run_stop(&r);
+}
+
 /* ---- distributions ---- */
 
 enum { LETTERS = 5, DRAWS = 1600, AT = 4 };
@@ -296,9 +332,8 @@ int main(void)
 	if (!tiny_gguf_write(large_path, 1) || !tiny_gguf_write(small_path, 2))
 		return 1;
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(answers_are_the_plain_ones),
-	    cmocka_unit_test(samples_are_distributed_alike),
-	    cmocka_unit_test(other_vocabularies_do_not_pair),
+	    cmocka_unit_test(answers_are_the_plain_ones),    cmocka_unit_test(drafts_are_told_by_answer_and_by_model),
+	    cmocka_unit_test(samples_are_distributed_alike), cmocka_unit_test(other_vocabularies_do_not_pair),
 	    cmocka_unit_test(pages_stay_within_the_budget),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,13 +193,12 @@ static void a_constraint_has_the_time_of_a_first_token(void **state)
 /* What sluice_ttft_seconds has added up. */
 static double ttft_sum(void)
 {
-	static const char name[] = "\nsluice_ttft_seconds_sum ";
+	static const char name[] = "\nsluice_ttft_seconds_sum{tier=\"t\",model=\"m\",cached=\"none\"} ";
 	struct sl_buf b;
 	buf_init(&b, 1 << 20);
 	assert_int_equal(metrics_print(&b), 0);
 	const char *at = strstr(buf_cstr(&b), name);
-	assert_non_null(at);
-	double sum = strtod(at + sizeof name - 1, NULL);
+	double sum = at != NULL ? strtod(at + sizeof name - 1, NULL) : 0;
 	buf_dispose(&b);
 	return sum;
 }

@@ -61,7 +61,7 @@ static void test_gauges(void **arg)
 	has("\nsluice_device_temperature_celsius 64\n");
 	has("\nsluice_device_power_watts 512.345\n");
 	has("\nsluice_device_power_limit_watts 700\n");
-	has("\nsluice_device_sm_clock_hertz 1.755e+09\n");
+	has("\nsluice_device_sm_clock_hertz 1755000000\n");
 	has("\nsluice_device_nvlinks_up 5\n");
 	has("\nsluice_device_ecc_errors_total 3\n");
 	has("\nsluice_device_slowed{reason=\"thermal\"} 1\n");
@@ -73,8 +73,45 @@ static void test_gauges(void **arg)
 	has("\nsluice_device_slowed{reason=\"thermal\"} 0\n");
 }
 
+/* vLLM's names, for each model, whatever its index is. */
+static void models_have_figures_of_their_own(void **arg)
+{
+	(void)arg;
+	struct proto_figures f = {.running = 3,
+				  .waiting = 4,
+				  .pages_total = 200,
+				  .pages_free = 150,
+				  .prefill_tokens = 5,
+				  .decode_tokens = 6,
+				  .prefix_queries = 7,
+				  .prefix_hits = 8,
+				  .preemptions = 9,
+				  .spec_drafts = 10,
+				  .spec_drafted = 11,
+				  .spec_accepted = 12};
+	engine_gauges_model("small", &f);
+	engine_gauges_model("large", &(struct proto_figures){.running = 1, .pages_total = 10, .pages_free = 20});
+	has("\nvllm:num_requests_running{model_name=\"small\"} 3\n");
+	has("\nvllm:num_requests_running{model_name=\"large\"} 1\n");
+	has("\nvllm:num_requests_waiting{model_name=\"small\"} 4\n");
+	has("\nvllm:prompt_tokens_total{model_name=\"small\"} 5\n");
+	has("\nvllm:generation_tokens_total{model_name=\"small\"} 6\n");
+	has("\nvllm:prefix_cache_queries_total{model_name=\"small\"} 7\n");
+	has("\nvllm:prefix_cache_hits_total{model_name=\"small\"} 8\n");
+	has("\nvllm:num_preemptions_total{model_name=\"small\"} 9\n");
+	has("\nvllm:spec_decode_num_drafts_total{model_name=\"small\"} 10\n");
+	has("\nvllm:spec_decode_num_draft_tokens_total{model_name=\"small\"} 11\n");
+	has("\nvllm:spec_decode_num_accepted_tokens_total{model_name=\"small\"} 12\n");
+	has("\nvllm:kv_cache_usage_perc{model_name=\"small\"} 0.25\n");
+	has("\nvllm:kv_cache_usage_perc{model_name=\"large\"} 0\n");
+	f.running = 0;
+	engine_gauges_model("small", &f);
+	has("\nvllm:num_requests_running{model_name=\"small\"} 0\n");
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gauges)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_gauges),
+					   cmocka_unit_test(models_have_figures_of_their_own)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

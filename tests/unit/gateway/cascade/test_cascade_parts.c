@@ -218,7 +218,7 @@ static long size_of(const char *path)
 static void log_is_bounded(void **state)
 {
 	char path[64], before[72], line[32];
-	struct cascade_log *log;
+	struct line_file *log;
 	struct sl_err err;
 	(void)state;
 	snprintf(path, sizeof path, "/tmp/sluice-casclog-%d", (int)getpid());

@@ -21,7 +21,6 @@
 
 #include "base/clock.h"
 #include "base/metrics.h"
-#include "gateway/generation/chat_metrics.h"
 #include "gateway/generation/engine_link.h"
 #include "gateway/generation/generation.h"
 
@@ -144,12 +143,8 @@ static uint64_t start(struct rig *r) { return start_with(r, WINDOW, 0); }
 
 static int set_up(void **state)
 {
-	static bool registered;
 	struct rig *r = calloc(1, sizeof *r);
 	struct sl_err err = {0};
-	if (!registered)
-		chat_metrics_register(NULL, 0);
-	registered = true;
 	snprintf(r->dir, sizeof r->dir, "/tmp/sluice-gen-XXXXXX");
 	assert_non_null(mkdtemp(r->dir));
 	snprintf(r->path, sizeof r->path, "%s/s", r->dir);
@@ -342,14 +337,14 @@ static void tell_token(struct rig *r, uint8_t choice, uint64_t at_ms)
 	buf_dispose(&b);
 }
 
-/* sluice_itl_seconds…{paced="PACED"}. */
+/* sluice_itl_seconds…{…,paced="PACED"}. */
 static double gap_metric(const char *what, const char *paced)
 {
 	struct sl_buf out;
-	char name[80];
+	char name[120];
 	buf_init(&out, 1 << 20);
 	assert_int_equal(metrics_print(&out), 0);
-	snprintf(name, sizeof name, "sluice_itl_seconds_%s{paced=\"%s\"} ", what, paced);
+	snprintf(name, sizeof name, "sluice_itl_seconds_%s{tier=\"gaps\",model=\"m\",paced=\"%s\"} ", what, paced);
 	const char *at = strstr(buf_cstr(&out), name);
 	assert_non_null(at);
 	double value = strtod(at + strlen(name), NULL);
@@ -364,7 +359,8 @@ static void gaps_are_of_one_choice(void **state)
 	static const struct gen_source source = {want_more, leave};
 	struct rig *r = *state;
 	for (int paced = 0; paced <= 1; paced++) {
-		const char *label = paced ? "true" : "false";
+		const char *label = paced ? "yes" : "no";
+		struct latency_cells *cells = latency_of("gaps", "m");
 		double n_before = gap_metric("count", label), sum_before = gap_metric("sum", label);
 		struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9,
 					   .prompt = {"p", 1}};
@@ -372,6 +368,7 @@ static void gaps_are_of_one_choice(void **state)
 		req.n = 2;
 		req.rate_tps = paced ? 25 : 0;
 		assert_int_equal(gen_start_fed(&r->t, &req, 8, &source, &credit, &r->sub, &r->gen), 0);
+		gen_observe(r->gen, cells);
 		gen_told.on_queued(r->gen, &(struct proto_queued){.n_prompt = 3});
 		gen_admit(r->gen);
 		assert_int_equal(credit, 8);
@@ -387,6 +384,12 @@ static void gaps_are_of_one_choice(void **state)
 		tell_token(r, 0, 9040);
 		assert_true(gap_metric("count", label) - n_before == 7);
 		assert_true(fabs(gap_metric("sum", label) - sum_before - 7 * 0.040) < 1e-9);
+		struct observed_gaps gaps = gen_gaps(r->gen);
+		assert_int_equal(gaps.n, 7);
+		assert_int_equal(gaps.n_tokens, 7);
+		assert_int_equal(gaps.sum_ns, 7 * 40 * NS_PER_MS);
+		assert_int_equal(gaps.max_ns, 40 * NS_PER_MS);
+		assert_int_equal(gaps.slow_ns, 0);
 		gen_told.on_done(r->gen, &(struct proto_done){.finish = PROTO_FINISH_STOP, .message = {"", 0}});
 		gen_unsubscribe(&r->sub);
 	}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an operator learns of an answer (gateway/observe): the latency of its first token when that comes, the rest
+ * once, at its end for its reader. Of several prompts the engine's times are the first one's, gaps and drafts those of
+ * all.
+ *
+ * A reader that joined another's generation is observed as itself, without the engine's times, which are the other's.
+ * An answer that another gateway began has no times here: its record says that it was continued.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "gateway/answer/answer_priv.h"
+#include "gateway/auth/snapshot.h"
+
+static struct latency_cells *cells_of(const struct answer *a)
+{
+	return a->continued == NULL ? latency_of(a->key->tier->name, a->model) : NULL;
+}
+
+void answer_observe_run(struct answer *a, struct answer_run *run)
+{
+	if (a->seen.submitted_ns == 0)
+		a->seen.submitted_ns = gw_read_clock(a->app->t);
+	gen_observe(run->gen, cells_of(a));
+}
+
+/* As far as QUEUED has told. */
+static enum latency_cached cached_of(const struct proto_queued *q)
+{
+	if (q->n_cached == 0)
+		return LATENCY_CACHED_NONE;
+	return q->miss_reason == PROTO_MISS_NONE ? LATENCY_CACHED_FULL : LATENCY_CACHED_PART;
+}
+
+void answer_observe_first(struct answer *a, const struct answer_run *run, uint64_t now_ns)
+{
+	a->first_token_ns = now_ns;
+	a->seen.cached = cached_of(gen_queued(run->gen));
+	if (now_ns >= a->started_ns)
+		latency_first_token(cells_of(a), a->seen.cached, now_ns - a->started_ns);
+}
+
+void answer_observe_keep(struct answer_run *run)
+{
+	enum gen_state state = gen_state(run->gen);
+	run->told.gaps = gen_gaps(run->gen);
+	if (state != GEN_FINISHED && state != GEN_FAILED)
+		return;
+	const struct proto_done *d = gen_done(run->gen);
+	run->told.done = state == GEN_FINISHED;
+	run->told.queue_us = d->queue_us;
+	run->told.prefill_us = d->prefill_us;
+	run->told.decode_us = d->decode_us;
+	run->told.n_drafted = d->n_drafted;
+	run->told.n_accepted = d->n_accepted;
+}
+
+static void add_run(struct observed *o, struct answer_run *run)
+{
+	if (run->gen != NULL)
+		answer_observe_keep(run);
+	const struct answer_told *t = &run->told;
+	o->gaps.sum_ns += t->gaps.sum_ns;
+	o->gaps.slow_ns += t->gaps.slow_ns;
+	o->gaps.n += t->gaps.n;
+	o->gaps.n_tokens += t->gaps.n_tokens;
+	o->gaps.max_ns = t->gaps.max_ns > o->gaps.max_ns ? t->gaps.max_ns : o->gaps.max_ns;
+	o->n_drafted += t->n_drafted;
+	o->n_accepted += t->n_accepted;
+}
+
+static const char *reason_of(const struct answer *a)
+{
+	const char *by = answer_ended_by(a);
+	if (by == NULL && answer_n_choices(a) > 0)
+		by = a->choices[0].reason;
+	return by != NULL ? by : "stop";
+}
+
+/* How it ended, in words and as vLLM has it. */
+static void set_end(struct observed *o, const struct answer *a)
+{
+	if (a->end == ANSWER_FAILED) {
+		o->failed = o->status < 400 || o->status >= 500;
+		o->finish = LATENCY_ERROR;
+		o->ended_by = o->status >= 400 ? "refused" : "error";
+		return;
+	}
+	o->left = a->end == ANSWER_STOPPED;
+	o->ended_by = !o->left ? reason_of(a) : a->sharing.superseded ? "superseded" : "client";
+	if (o->left)
+		o->finish = LATENCY_ABORT;
+	else
+		o->finish = a->choices[0].reason != NULL && strcmp(a->choices[0].reason, "length") == 0 ? LATENCY_LENGTH
+													: LATENCY_STOP;
+}
+
+static void set_engine(struct observed *o, const struct answer *a)
+{
+	const struct answer_told *first = &a->runs[0].told;
+	o->has_engine = first->done && !a->sharing.coalesced && a->continued == NULL;
+	o->queue_us = first->queue_us;
+	o->prefill_us = first->prefill_us;
+	o->decode_us = first->decode_us;
+}
+
+void answer_observe_end(struct answer *a)
+{
+	const struct gw_tier_config *tier = a->key->tier;
+	struct sse_usage u = answer_usage(a);
+	char line[256];
+	struct observed o = {.request_id = a->seen.request_id,
+			     .trace = a->seen.trace,
+			     .model = a->model,
+			     .tier = tier->name,
+			     .tenant = a->key->tenant,
+			     .status = a->seen.status,
+			     .cached = a->seen.cached,
+			     .has_answer = a->continued == NULL,
+			     .paced = tier->pace_tps > 0,
+			     .shared = a->sharing.coalesced,
+			     .started_ns = a->started_ns,
+			     .submitted_ns = a->seen.submitted_ns,
+			     .first_ns = a->first_token_ns,
+			     .ended_ns = clock_now_ns(),
+			     .ttft_target_ns = tier->ttft_target_ms * NS_PER_MS,
+			     .itl_target_ns = tier->itl_target_ms * NS_PER_MS,
+			     .n_prompt = u.n_prompt,
+			     .n_cached = u.n_cached,
+			     .n_answer = u.n_completion};
+	if (a->seen.elsewhere)
+		return;
+	if (o.status == 0 && (a->admitted_ns > 0 || a->sharing.superseded))
+		o.status = 200;
+	for (int i = 0; i < a->n_runs; i++)
+		add_run(&o, &a->runs[i]);
+	set_engine(&o, a);
+	set_end(&o, a);
+	if (a->runs[0].cascade != NULL)
+		o.switched_ns = cascade_run_switched_ns(a->runs[0].cascade);
+	o.cascade = answer_auto_line(a, line, sizeof line);
+	observe_end(&o, cells_of(a), a->snapshot->sinks);
+}

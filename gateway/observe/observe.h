@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The room's front header: what an operator learns of each answer. Latencies by tier and model (latency.h), counts by
+ * tier (tier_counts.h), requests' records and traces.
+ *
+ * An answer is observed once, at its end (observe_end). The room knows neither requests nor generations: its callers
+ * (gateway/answer, gateway/exchange) describe them in a struct observed. It holds no text of prompts or answers, and no
+ * key.
+ *
+ * Goodput (Zhong et al., "DistServe", 2024): an answer is good if its first token came within its tier's ttft_target
+ * and its tokens came, on the average, within the tier's itl_target; a target of 0 is always met. An answer that failed
+ * on the server's side (status 5xx, or an error event) is not good. One is not judged if its request was wrong or over
+ * a limit of its key (4xx), if another's answer was repeated, or if its reader left before the first token was late.
+ *
+ * Any thread.
+ */
+#ifndef GATEWAY_OBSERVE_H
+#define GATEWAY_OBSERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gateway/observe/latency.h"
+
+struct sinks;
+struct trace;
+
+enum observed_verdict { OBSERVED_NOT_JUDGED, OBSERVED_GOOD, OBSERVED_BAD };
+
+/* Gaps between the tokens of a choice, added up over choices. */
+struct observed_gaps {
+	uint64_t sum_ns, max_ns, slow_ns; /* slow_ns: of those below reading speed */
+	uint32_t n, n_tokens;             /* n_tokens: that they brought */
+};
+
+/* Why an answer ended, in words of the access log and the API. */
+struct observed {
+	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
+	const char *ended_by;                  /* "stop", "length", "client", "error", "refused", … */
+	const char *cascade;                   /* the cascade's decision; NULL or "": none */
+	const struct trace *trace;             /* that it belongs to; NULL: none */
+	uint64_t tenant;                       /* a keyed digest */
+	int status;                            /* HTTP; 0: none was sent */
+	enum latency_finish finish;
+	enum latency_cached cached;
+	bool has_answer;    /* an answer was made for it; else it was refused or repeated */
+	bool failed;        /* on the server's side */
+	bool left;          /* its reader left, or a newer request replaced it */
+	bool paced, shared; /* shared: the generation of another request */
+	uint64_t started_ns, submitted_ns, first_ns, ended_ns; /* by clock_now_ns; 0: not. started: its body had come */
+	uint64_t switched_ns;                                  /* when the cascade decided for its large model */
+	uint64_t ttft_target_ns, itl_target_ns;                /* 0: none */
+	bool has_engine;                                       /* the next three are known */
+	uint32_t queue_us, prefill_us, decode_us;              /* queue_us: since submitted_ns */
+	struct observed_gaps gaps;
+	uint32_t n_prompt, n_cached, n_answer, n_drafted, n_accepted;
+};
+
+/* Counts and records o. cells: of its tier and model, or NULL. sinks: of its configuration, or NULL. */
+void observe_end(const struct observed *o, struct latency_cells *cells, const struct sinks *sinks);
+
+/* ---- what follows from o; pure ---- */
+enum observed_verdict observed_judge(const struct observed *o);
+uint64_t observed_ttft_ns(const struct observed *o);  /* 0: no token came */
+uint64_t observed_tpot_ns(const struct observed *o);  /* 0: at most one came */
+uint64_t observed_queue_ns(const struct observed *o); /* 0: unknown, as are those of less than a nanosecond */
+
+#endif
