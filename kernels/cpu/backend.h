@@ -6,6 +6,7 @@
  * attention.c  rotary embedding, pages, attention
  * weights.c    interleaved weights            memory.c     host memory (host.h)
  * experts.c    mixtures of experts            route.c      the choice of a row's experts
+ * lora.c       low-rank adapters
  * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
  * ref.c        the reference: a backend of its own, and the oracle of the tests
  */
@@ -96,6 +97,8 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(layernorm)   \
 	X(experts)     \
 	X(add_gated)   \
+	X(lora_shrink) \
+	X(lora_expand) \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
