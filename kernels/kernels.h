@@ -93,6 +93,9 @@ struct kn_step {
 	const int32_t *row_from;
 	/* NULL, or [n_rows]: the kind of each row's token, for embed_add. */
 	const int32_t *row_type;
+	/* NULL, or [n_rows]: the slot of each row's adapter in its model (engine/model/adapters.h), or -1. Backends do
+	 * not read it. */
+	const int32_t *row_adapter;
 	/* NULL: a row sees the positions up to its own. Or [n_rows]: it sees positions below this, including its own;
 	 * all are rows of this step or of earlier ones. */
 	const int32_t *row_sees;
