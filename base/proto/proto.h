@@ -60,7 +60,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 13,
+	PROTO_VERSION = 14,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -153,6 +153,7 @@ struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
 	uint8_t role;      /* enum proto_role */
+	uint16_t parent;   /* of an adapter: 1 + the index of its base, whose weights it shares; 0: it is none */
 	uint8_t does;      /* of enum proto_does; READY only */
 	uint8_t percent;   /* of its weights that are loaded; while it is LOADING or they are COMING */
 	uint8_t residence; /* enum proto_residence */

@@ -51,7 +51,7 @@ int model_options(const struct model_option *options, size_t n, int argc, char *
 		  int n_files);
 
 struct generate_options {
-	const char *path, *prompt, *system, *backend, *quantize, *kv_type;
+	const char *path, *prompt, *system, *backend, *quantize, *kv_type, *adapter;
 	uint32_t n_tokens;
 	float temperature;
 	uint64_t seed;
