@@ -42,6 +42,14 @@ struct eng_model_config {
 	const char *matryoshka;
 };
 
+/* A low-rank adapter of a model (engine/adapter): for clients a model of its own, which shares the weights of its base.
+ * Its index follows those of the models, in the order of this list. */
+struct eng_adapter_config {
+	const char *name; /* the name that clients use */
+	const char *path;
+	int model; /* index of its base */
+};
+
 /* The source of drafts, which a step verifies besides making one token. */
 enum eng_spec_mode {
 	ENG_SPEC_OFF,
@@ -53,6 +61,8 @@ enum eng_spec_mode {
 struct eng_config {
 	const struct eng_model_config *models;
 	int n_models;
+	const struct eng_adapter_config *adapters;
+	int n_adapters;      /* with n_models at most PROTO_MAX_MODELS */
 	const char *backend; /* kernels: "auto", or a name of kernels/kernels.h */
 	int n_threads;       /* 0: all */
 	int n_text_workers;  /* at least 1 */
@@ -141,7 +151,7 @@ void engine_keep(struct engine *e, const struct proto_keep *k);
 void engine_stats(struct engine *e, struct proto_stats *out);
 /* False: the model is not READY. */
 bool engine_load(struct engine *e, int index, struct proto_load *out);
-/* The current state of every model; strings borrowed until the next call on the same thread. */
+/* The current state of every model, adapters included; strings borrowed until the next call on the same thread. */
 int engine_n_models(struct engine *e);
 void engine_model_info(struct engine *e, int index, struct proto_model *out);
 

@@ -93,6 +93,9 @@ struct kn_step {
 	const int32_t *row_from;
 	/* NULL, or [n_rows]: the kind of each row's token, for embed_add. */
 	const int32_t *row_type;
+	/* NULL, or [n_rows]: the slot of each row's adapter in its model (engine/model/adapters.h), or -1. Backends do
+	 * not read it. */
+	const int32_t *row_adapter;
 	/* NULL: a row sees the positions up to its own. Or [n_rows]: it sees positions below this, including its own;
 	 * all are rows of this step or of earlier ones. */
 	const int32_t *row_sees;
@@ -224,6 +227,42 @@ static inline size_t kn_heads_work(int n_heads, int n_out, int n_in)
 {
 	return (size_t)n_heads * ((size_t)n_out + (size_t)n_in);
 }
+/* Low-rank adapters (Hu et al., "LoRA", 2021): what one adds to the products of a step's rows. t = a · x has rank
+ * numbers for each row, of all parts one after the other; part i adds scale_i · b_i · t_i to outputs of its own, so
+ * that matrices with the same inputs (queries, keys and values) shrink them once. */
+enum { KN_LORA_PARTS = 3, KN_LORA_RANK = 256, KN_LORA_TILE = 16 };
+
+struct kn_lora {
+	int type; /* of a and b: KN_F32, KN_F16 or KN_BF16 */
+	int n_in, rank;
+	const void *a; /* [rank][n_in], of the backend, as is b */
+	int n_parts;
+	struct kn_lora_part {
+		/* [⌈n_out / KN_LORA_TILE⌉][rank][KN_LORA_TILE]: tiles of adjacent outputs, which are read in one
+		 * stream; outputs past n_out are 0. NULL: this part adds nothing; its rank is 0. */
+		const void *b;
+		int n_out, rank; /* rank at most KN_LORA_RANK */
+		float scale;
+	} parts[KN_LORA_PARTS];
+};
+
+/* Rows of a step that have adapters, in the order of these, so that an adapter's weights are read once for all its
+ * rows. Host memory. */
+struct kn_lora_rows {
+	struct kn_lora_group {
+		const struct kn_lora *lora;
+		int first, n; /* rows[first] … rows[first + n - 1] */
+	} * groups;
+	int n_groups;
+	const int32_t *rows; /* indices of rows of x and y, each at most once */
+	int t_width;         /* floats from one row of t to the next; row i of t is that of rows[i] */
+};
+
+/* Where a part's outputs are: y[row · width + o]. */
+struct kn_lora_out {
+	float *y;
+	int width;
+};
 
 /* A random matrix without a file: numbers around 0, generated from a counter. */
 struct kn_noise {
@@ -422,6 +461,11 @@ struct kn_ops {
 		       int n_rows, float *work, float *y);
 	/* x[r] += sigmoid(gate[r]) · add[r]; gate is [n_rows]. NULL if experts is. */
 	int (*add_gated)(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width);
+	/* Both NULL: unsupported. t = a · x of each row of each group, x [..][n_in]; then y += scale · b · t of each
+	 * part, into outs[part]. Rows that are in no group are not read or written. */
+	int (*lora_shrink)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t);
+	int (*lora_expand)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
+			   const struct kn_lora_out outs[KN_LORA_PARTS]);
 	/* gate[r][i] = act(gate[r][i]) · up[r][i], with x·sigmoid(x) or GELU's tanh form (Hendrycks,
 	 * Gimpel 2016). */
 	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);

@@ -93,9 +93,9 @@ static const struct proto_field keep_fields[] = {F(model), F(tenant), F(keep_ms)
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_model, field)
-static const struct proto_field model_fields[] = {F(index),     F(state),     F(role),      F(does),      F(n_ctx),
-						  F(n_vocab),   F(n_embd),    F(n_params),  F(tokenizer), F(format),
-						  F(reasoning), F(n_lengths), F(n_markers), F(percent),   F(residence)};
+static const struct proto_field model_fields[] = {
+    F(index),     F(state),  F(role),      F(does),      F(n_ctx),     F(n_vocab), F(n_embd),    F(n_params),
+    F(tokenizer), F(format), F(reasoning), F(n_lengths), F(n_markers), F(percent), F(residence), F(parent)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -282,9 +282,9 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
 	    out->does > PROTO_DOES_ALL || out->percent > 100 || out->residence > PROTO_RESIDENCE_COMING ||
-	    out->n_lengths > PROTO_MAX_LENGTHS || out->n_markers > PROTO_MAX_MARKERS)
-		return proto_out_of_bounds(err, PROTO_MODEL,
-					   "index, state, role, does, percent, residence, n_lengths or n_markers");
+	    out->n_lengths > PROTO_MAX_LENGTHS || out->n_markers > PROTO_MAX_MARKERS || out->parent > PROTO_MAX_MODELS)
+		return proto_out_of_bounds(
+		    err, PROTO_MODEL, "index, state, role, does, percent, residence, n_lengths, n_markers or parent");
 	for (int i = 0; i < out->n_lengths; i++)
 		out->lengths[i] = proto_r_u32(&r);
 	for (int i = 0; i < out->n_markers; i++)

@@ -154,6 +154,7 @@ struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
 	uint8_t state;
 	uint8_t role;      /* enum proto_role */
+	uint16_t parent;   /* of an adapter: 1 + the index of its base, whose weights it shares; 0: it is none */
 	uint8_t does;      /* of enum proto_does; READY only */
 	uint8_t percent;   /* of its weights that are loaded; while it is LOADING or they are COMING */
 	uint8_t residence; /* enum proto_residence */

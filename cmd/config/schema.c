@@ -19,6 +19,7 @@
 
 #define ROOT(field) offsetof(struct sluice_config, field)
 #define MODEL(field) offsetof(struct model_settings, field)
+#define ADAPTER(field) offsetof(struct adapter_settings, field)
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
 #define PROMPT(field) offsetof(struct gw_prompt_config, field)
@@ -67,6 +68,13 @@ static const struct conf_row model_rows[] = {
     ROW_ENUM("matryoshka", MODEL(matryoshka), "auto", matryoshkas),
     ROW_ENUM("start", MODEL(start), "always", starts),
     ROW("keep_alive", CONF_DURATION, MODEL(keep_alive_ms), "5m", 0, 30 * 24 * HOUR),
+    ROW_END,
+};
+
+static const struct conf_row adapter_rows[] = {
+    ROW("name", CONF_STRING, ADAPTER(name), NULL, 1, PROTO_MAX_NAME),
+    ROW("path", CONF_STRING, ADAPTER(path), NULL, 1, 4095),
+    ROW("model", CONF_STRING, ADAPTER(model), NULL, 1, PROTO_MAX_NAME),
     ROW_END,
 };
 
@@ -185,6 +193,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.weight_cache", CONF_STRING, ROOT(engine.weight_cache), "", 0, 4000),
     ROW("engine.weight_cache_size", CONF_BYTES, ROOT(engine.weight_cache_size), "64GiB", 0, 16 * TIB),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS),
+    ROW_LIST("engine.adapters", ROOT(engine.adapters), adapter_rows, struct adapter_settings, 0, PROTO_MAX_MODELS),
 
     ROW("engine.echo.enabled", CONF_BOOL, ROOT(echo.enabled), "false", 0, 0),
     ROW("engine.echo.rate", CONF_FLOAT, ROOT(echo.rate), "50", 0, 10000000),
@@ -445,6 +454,24 @@ static int find_models(struct sluice_config *cfg, struct sl_err *err)
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for the configuration");
 }
 
+/* Their bases must be known (schema_check.c): until then one that is not is -1. */
+static int name_adapters(struct sluice_config *cfg, struct sl_err *err)
+{
+	for (size_t i = 0; i < cfg->engine.adapters.n; i++) {
+		const struct adapter_settings *a = LIST_AT(cfg->engine.adapters, const struct adapter_settings, i);
+		size_t n = strlen(a->model) + strlen(a->name) + 2;
+		char *name = sl_alloc(n);
+		if (name == NULL)
+			return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
+		snprintf(name, n, "%s:%s", a->model, a->name);
+		cfg->adapters[i] = (struct eng_adapter_config){.name = name, .path = a->path, .model = -1};
+		for (size_t k = 0; k < cfg->engine.models.n; k++)
+			if (strcmp(LIST_AT(cfg->engine.models, const struct model_settings, k)->name, a->model) == 0)
+				cfg->adapters[i].model = (int)k;
+	}
+	return 0;
+}
+
 /* Fills in derived defaults. */
 static int derive(struct sluice_config *cfg, struct sl_err *err)
 {
@@ -489,6 +516,8 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 	if (rc == 0)
 		rc = find_models(cfg, err);
 	if (rc == 0)
+		rc = name_adapters(cfg, err);
+	if (rc == 0)
 		rc = schema_check(cfg, err);
 	if (rc != 0)
 		sluice_config_free(cfg);
@@ -500,6 +529,8 @@ void sluice_config_free(struct sluice_config *cfg)
 	for (size_t i = 0; i < PROTO_MAX_MODELS; i++) {
 		sl_free(cfg->model_paths[i]);
 		cfg->model_paths[i] = NULL;
+		sl_free((char *)(uintptr_t)cfg->adapters[i].name);
+		cfg->adapters[i].name = NULL;
 	}
 	conf_free(cfg->conf);
 	cfg->conf = NULL;
@@ -525,6 +556,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	*out = (struct eng_config){
 	    .models = models,
 	    .n_models = (int)e->models.n,
+	    .adapters = cfg->adapters,
+	    .n_adapters = (int)e->adapters.n,
 	    .backend = backends[e->backend],
 	    .n_threads = (int)e->threads,
 	    .n_text_workers = (int)e->text_workers,

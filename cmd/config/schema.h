@@ -35,6 +35,11 @@ struct model_settings {
 	uint64_t keep_alive_ms;
 };
 
+/* One entry of engine.adapters. */
+struct adapter_settings {
+	char *name, *path, *model; /* model: its base's name */
+};
+
 struct engine_settings {
 	char *socket; /* never empty after loading */
 	int backend;
@@ -55,7 +60,8 @@ struct engine_settings {
 	uint64_t cuda_swap;
 	char *weight_cache; /* never empty after loading */
 	uint64_t weight_cache_size;
-	struct conf_list models; /* struct model_settings */
+	struct conf_list models;   /* struct model_settings */
+	struct conf_list adapters; /* struct adapter_settings */
 };
 
 struct echo_settings {
@@ -96,6 +102,8 @@ struct sluice_config {
 	char models_folder[4128];  /* hub.folder, or state/models */
 	/* The paths of models that are configured by a name in that folder; owned. engine.models points to them. */
 	char *model_paths[PROTO_MAX_MODELS];
+	/* Derived of engine.adapters: clients' names of them, "MODEL:NAME", owned. */
+	struct eng_adapter_config adapters[PROTO_MAX_MODELS];
 	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
 	 * paths in that folder. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128];

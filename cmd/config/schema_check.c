@@ -77,11 +77,45 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+/* How many models and adapters before number i of the latter have that name. */
+static int n_named(const struct sluice_config *cfg, const char *name, size_t i)
+{
+	int n = find_model(cfg, name) != NULL;
+	for (size_t k = 0; k < i; k++)
+		n += strcmp(cfg->adapters[k].name, name) == 0;
+	return n;
+}
+
+static int check_adapters(const struct sluice_config *cfg, struct sl_err *err)
+{
+	char key[KEY_BYTES];
+	if (cfg->engine.models.n + cfg->engine.adapters.n > PROTO_MAX_MODELS)
+		return conf_fail(cfg->conf, "engine.adapters", err, "with the models there are more than %d",
+				 PROTO_MAX_MODELS);
+	for (size_t i = 0; i < cfg->engine.adapters.n; i++) {
+		const struct adapter_settings *a = LIST_AT(cfg->engine.adapters, const struct adapter_settings, i);
+		for (const char *p = a->name; *p != '\0'; p++)
+			if (!isalnum((unsigned char)*p) && strchr("._/-", *p) == NULL)
+				return conf_fail(cfg->conf, key_of(key, "engine.adapters", a->name, "name"), err,
+						 "a name is made of letters, digits and . _ / -");
+		if (cfg->adapters[i].model < 0)
+			return conf_fail(cfg->conf, key_of(key, "engine.adapters", a->name, "model"), err,
+					 "no model is named '%.60s'", a->model);
+		if (strlen(cfg->adapters[i].name) > PROTO_MAX_NAME)
+			return conf_fail(cfg->conf, key_of(key, "engine.adapters", a->name, "name"), err,
+					 "with its model's it is longer than %d bytes", PROTO_MAX_NAME);
+		if (n_named(cfg, cfg->adapters[i].name, i) > 0)
+			return conf_fail(cfg->conf, key_of(key, "engine.adapters", a->name, "name"), err,
+					 "two models are named '%.60s'", cfg->adapters[i].name);
+	}
+	return 0;
+}
+
 /* name is "", a model, or "auto" if that is allowed. */
 static int check_model(const struct sluice_config *cfg, const char *key, const char *name, bool or_auto,
 		       struct sl_err *err)
 {
-	if (name[0] == '\0' || !knows_models(cfg) || find_model(cfg, name) != NULL ||
+	if (name[0] == '\0' || !knows_models(cfg) || n_named(cfg, name, cfg->engine.adapters.n) > 0 ||
 	    (or_auto && strcmp(name, "auto") == 0))
 		return 0;
 	return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", name);
@@ -287,8 +321,8 @@ static int check_hub(const struct sluice_config *cfg, struct sl_err *err)
 int schema_check(const struct sluice_config *cfg, struct sl_err *err)
 {
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
-	    check_supervisor, check_models,  check_tiers, check_gateway,
-	    check_store,      check_cascade, check_hub,   check_trace,
+	    check_supervisor, check_models,  check_adapters, check_tiers, check_gateway,
+	    check_store,      check_cascade, check_hub,      check_trace,
 	};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)

@@ -17,11 +17,15 @@ static const char usage[] =
     "              [--temperature T] [--seed S] [--raw] [--json] [--ids] [--logprobs [K]]\n"
     "              [--prompt-logprobs K] [SAMPLING] [--n N] [--best-of N]\n"
     "              [--beam WIDTH] [--length-penalty X] [--backend NAME] [--threads N]\n"
-    "              [--quantize TYPE] [--kv-type TYPE]\n"
+    "              [--quantize TYPE] [--kv-type TYPE] [--adapter ADAPTER]\n"
     "       sluice model generate FILE --batch [SAMPLING] [--backend NAME] [--threads N]\n"
-    "              [--quantize TYPE] [--kv-type TYPE]\n"
+    "              [--quantize TYPE] [--kv-type TYPE] [--adapter ADAPTER]\n"
     "       sluice model tokenize FILE [--decode] [--lines] [--trusted] [--cleanse LEVEL]\n"
     "       sluice model render FILE [CHAT] [--no-generation-prompt]\n"
+    "       sluice model adapter inspect ADAPTER [--base FILE] [--json]\n"
+    "       sluice model adapter merge FILE ADAPTER --type TYPE OUT [--threads N] [--force]\n"
+    "       sluice model adapter make FILE OUT [--rank N[,TARGET=N…]] [--alpha X[,TARGET=X…]]\n"
+    "              [--targets LIST] [--rslora] [--type TYPE] [--seed N] [--force]\n"
     "\n"
     "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"
     "SAMPLING: --top-k K, --top-p P, --min-p P, --typical P, --repetition-penalty R,\n"
@@ -50,7 +54,11 @@ static const char usage[] =
     "          FILE may also be a tokenizer.json or a SentencePiece tokenizer.model\n"
     "render    applies a chat template and prints the prompt. The chat is {\"messages\":[…],\n"
     "          \"tools\":[…], \"chat_template_kwargs\":{…}} on standard input or in the file CHAT. FILE\n"
-    "          is a GGUF or .jinja file, a tokenizer_config.json or a model folder\n";
+    "          is a GGUF or .jinja file, a tokenizer_config.json or a model folder\n"
+    "adapter   ADAPTER is a PEFT folder or a GGUF adapter (LoRA). inspect prints its targets, ranks,\n"
+    "          scales and bytes, with --base whether it fits. merge writes the model FILE with the\n"
+    "          adapter added to its weights. make writes a random adapter for FILE, for tests: a GGUF\n"
+    "          file if OUT ends in .gguf, else a folder. LIST: of q, k, v, o, gate, up, down\n";
 
 int model_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *err)
 {
@@ -95,8 +103,10 @@ int cmd_model(int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} actions[] = {{"inspect", model_inspect_command},   {"random", model_random},     {"quantize", model_quantize},
-		       {"generate", model_generate_command}, {"tokenize", model_tokenize}, {"render", model_render}};
+	} actions[] = {{"inspect", model_inspect_command}, {"random", model_random},
+		       {"quantize", model_quantize},       {"generate", model_generate_command},
+		       {"tokenize", model_tokenize},       {"render", model_render},
+		       {"adapter", model_adapter}};
 	if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

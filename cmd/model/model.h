@@ -51,7 +51,7 @@ int model_options(const struct model_option *options, size_t n, int argc, char *
 		  int n_files);
 
 struct generate_options {
-	const char *path, *prompt, *system, *backend, *quantize, *kv_type;
+	const char *path, *prompt, *system, *backend, *quantize, *kv_type, *adapter;
 	uint32_t n_tokens;
 	float temperature;
 	uint64_t seed;
@@ -75,6 +75,7 @@ int model_quantize(int argc, char **argv);
 int model_generate_command(int argc, char **argv);
 int model_tokenize(int argc, char **argv);
 int model_render(int argc, char **argv);
+int model_adapter(int argc, char **argv);
 
 /* model_complain(status, format, …): cmd_complain as "sluice model". */
 #define model_complain(...) cmd_complain("sluice model", __VA_ARGS__)

@@ -34,6 +34,7 @@ struct slot {
 };
 
 struct runner {
+	uint16_t model; /* the index that requests name */
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct engine *e;
@@ -53,6 +54,8 @@ static void on_event(void *ctx, const struct eng_event *ev)
 	struct slot *s = &r->slots[ev->id % N_SLOTS];
 	switch (ev->kind) {
 	case ENG_MODEL:
+		if (ev->u.model.index != r->model)
+			break;
 		r->state = ev->u.model.state;
 		memcpy(r->reason, ev->u.model.reason.at, ev->u.model.reason.n);
 		r->reason[ev->u.model.reason.n] = '\0';
@@ -90,7 +93,9 @@ static void slot_close(struct slot *s)
 
 static int submit(struct runner *r, int index, const struct proto_submit *req)
 {
-	int rc = engine_submit(r->e, (uint64_t)index, req);
+	struct proto_submit to = *req;
+	to.model = r->model;
+	int rc = engine_submit(r->e, (uint64_t)index, &to);
 	if (rc == 0)
 		engine_credit(r->e, (uint64_t)index, UINT32_MAX);
 	return rc;
@@ -327,8 +332,11 @@ static int run(struct runner *r, const struct generate_options *o)
 {
 	struct eng_model_config model = {
 	    .name = "model", .path = o->path, .quantize = o->quantize, .kv_type = o->kv_type};
+	struct eng_adapter_config adapter = {.name = "model:adapter", .path = o->adapter};
 	struct eng_config cfg = {.models = &model,
 				 .n_models = 1,
+				 .adapters = &adapter,
+				 .n_adapters = o->adapter != NULL,
 				 .backend = o->backend,
 				 .n_threads = o->n_threads,
 				 .n_text_workers = 1,
@@ -339,6 +347,7 @@ static int run(struct runner *r, const struct generate_options *o)
 				 .step_tokens = 256,
 				 .max_prompt_bytes = MAX_PROMPT};
 	struct sl_err err = {0};
+	r->model = o->adapter != NULL; /* adapters follow the models */
 	if (engine_create(&cfg, on_event, r, &r->e, &err) != 0)
 		return model_complain(1, "%s", err.text);
 	pthread_mutex_lock(&r->lock);

@@ -171,6 +171,7 @@ int model_generate_command(int argc, char **argv)
 	    {"--prompt", OPTION_TEXT, &o.prompt, 0, 0, NULL},
 	    {"--system", OPTION_TEXT, &o.system, 0, 0, NULL},
 	    {"--quantize", OPTION_TEXT, &o.quantize, 0, 0, NULL},
+	    {"--adapter", OPTION_TEXT, &o.adapter, 0, 0, NULL},
 	    {"--kv-type", OPTION_TEXT, &o.kv_type, 0, 0, NULL},
 	    {"--backend", OPTION_TEXT, &o.backend, 0, 0, NULL},
 	    {"--tokens", OPTION_U32, &o.n_tokens, 1, UINT32_MAX, NULL},

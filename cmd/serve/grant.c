@@ -63,6 +63,10 @@ static bool engine_reads(const struct sluice_config *c, const char *path)
 	for (size_t i = 0; i < c->engine.models.n; i++)
 		if (same(m[i].path, path) || is_part(m[i].path, path) || is_in_folder(m[i].path, path))
 			return true;
+	const struct adapter_settings *a = c->engine.adapters.items;
+	for (size_t i = 0; i < c->engine.adapters.n; i++)
+		if (same(a[i].path, path) || is_in_folder(a[i].path, path))
+			return true;
 	return false;
 }
 

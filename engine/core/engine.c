@@ -72,6 +72,7 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	if (rc != 0)
 		return rc;
 	list_init(&displaced);
+	adapters_resolve(e, s);
 	s->mail.kind = STEP_TEXT;
 	s->with_worker = true;
 	pthread_mutex_lock(&e->index_lock);
@@ -113,6 +114,7 @@ int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
 	if (rc != 0)
 		return rc;
 	list_init(&displaced);
+	adapters_resolve(e, s);
 	s->text.counting = true;
 	s->text.count_wants = req->wants;
 	pthread_mutex_lock(&e->index_lock);
@@ -154,9 +156,10 @@ void engine_cancel(struct engine *e, uint64_t id) { signal_seq(e, id, 0, true); 
 
 void engine_keep(struct engine *e, const struct proto_keep *k)
 {
-	if (k->model >= e->n_models)
+	int model = k->model;
+	if (model >= e->n_models + e->n_adapters)
 		return;
-	struct eng_model *m = &e->models[k->model];
+	struct eng_model *m = &e->models[model < e->n_models ? model : e->adapters[model - e->n_models].model];
 	pthread_mutex_lock(&e->info_lock);
 	keep_alive_ask(&m->keep, k->tenant, k->keep_ms * (uint64_t)NS_PER_MS, clock_now_ns());
 	pthread_mutex_unlock(&e->info_lock);
@@ -181,7 +184,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	device_watch_read(atomic_load(&e->watch), &out->device);
 }
 
-int engine_n_models(struct engine *e) { return e->n_models; }
+int engine_n_models(struct engine *e) { return e->n_models + e->n_adapters; }
 
 /* ---- life ---- */
 
@@ -301,6 +304,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	}
 	e->cfg = *cfg;
 	e->cfg.models = NULL;
+	e->cfg.adapters = NULL;
 	e->cfg.kv_type = NULL;
 	e->cfg.weight_cache = NULL;
 	e->step_tokens_auto = cfg->step_tokens == 0;
@@ -320,6 +324,12 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	prompt_memo_init(&e->memo);
 	e->text_threads = sl_zalloc_n((size_t)cfg->n_text_workers, sizeof *e->text_threads);
 	rc = e->text_threads != NULL ? make_models(e, cfg) : SL_ENOMEM;
+	if (rc == 0)
+		rc = adapters_create(e, cfg, err);
+	if (rc == SL_EINVAL) {
+		engine_destroy(e);
+		return rc;
+	}
 	if (rc == 0)
 		rc = set_weight_cache(e, cfg);
 	if (rc == 0)
@@ -368,6 +378,7 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].pooling);
 		sl_free(e->models[i].places);
 	}
+	adapters_destroy(e);
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
 		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0, "engine: sequences are left in state %d", i);

@@ -108,7 +108,7 @@ static void needs_of(const struct engine *e, const struct kv_want *wants, struct
 	*some = (struct on_demand){0};
 	for (int i = 0; i < e->n_models; i++) {
 		const struct eng_model *m = &e->models[i];
-		uint64_t bytes = m->inspected ? m->info.file_bytes : 0;
+		uint64_t bytes = m->inspected ? m->info.file_bytes + m->adapter_bytes : 0;
 		needs->weights += m->on_demand ? 0 : bytes;
 		needs->work += m->inspected ? work_of(m) : 0;
 		some->all += m->on_demand ? bytes : 0;

@@ -398,7 +398,11 @@ static int load(struct eng_model *m)
 	rc = load_weights(m, max_rows);
 	if (rc == 0 && m->on_demand)
 		rc = settle_weights(m, max_rows);
-	return rc == 0 ? check_vocabulary(m) : rc;
+	if (rc == 0)
+		rc = check_vocabulary(m);
+	if (rc == 0)
+		adapters_load(m);
+	return rc;
 }
 
 /* How the device launched its steps: only graph hits avoid launch costs. */
@@ -496,6 +500,7 @@ static void inspect(struct eng_model *m)
 		return;
 	}
 	m->file_bytes = m->info.file_bytes; /* of all shards */
+	m->adapter_bytes = adapters_file_bytes(m);
 	m->step_tokens = step_tokens_of(m);
 	if (m->shortens >= 0) {
 		m->info.arch.shortens = m->shortens > 0;

@@ -191,6 +191,8 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 		return refuse(t, PROTO_ERR_NOT_READY, "The model is still loading.");
 	if (state == PROTO_MODEL_FAILED)
 		return refuse(t, PROTO_ERR_NOT_READY, "The model has failed.");
+	if (s->adapter > 0 && e->adapters[s->adapter - 1].slot < 0)
+		return refuse(t, PROTO_ERR_NOT_READY, "The adapter has failed.");
 	if (t->prompt.n > e->cfg.max_prompt_bytes) {
 		t->error = PROTO_ERR_BAD_REQUEST;
 		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; the limit is %u.", t->prompt.n,

@@ -3,6 +3,7 @@
  * The forward pass: a decoder's layers and head, and steps of either kind of model, issued and waited for. Everything
  * that it needs has been loaded and checked by model.c, so nothing can be missing here.
  */
+#include "engine/model/adapters.h"
 #include "engine/model/model_priv.h"
 
 /* m->normed = x + add (NULL: x), which becomes x, normed; add may be m->normed. */
@@ -46,7 +47,7 @@ static int project_joined(struct model *m, const struct layer *l, const float *f
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	int rc;
-	if ((rc = o->matmul(b, &l->qkv, from, n, m->qkv)) != 0)
+	if ((rc = o->matmul(b, &l->qkv, from, n, m->qkv)) != 0 || (rc = adapters_qkv(m, l, from)) != 0)
 		return rc;
 	if (l->q_bias != NULL && (rc = o->add_row(b, m->qkv, l->q_bias, n, l->qkv.n_out)) != 0)
 		return rc;
@@ -66,7 +67,7 @@ int model_project(struct model *m, const struct layer *l, const float *from, int
 	if (l->qkv.data != NULL)
 		return project_joined(m, l, from, n, kv, layer);
 	if ((rc = o->matmul(b, &l->q, from, n, m->q)) != 0 || (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 ||
-	    (rc = o->matmul(b, &l->v, from, n, m->v)) != 0)
+	    (rc = o->matmul(b, &l->v, from, n, m->v)) != 0 || (rc = adapters_qkv(m, l, from)) != 0)
 		return rc;
 	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
 				  (rc = o->add_row(b, m->k, l->k_bias, n, kv_width)) != 0 ||
@@ -91,15 +92,20 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 	int rc;
 	if (l->gate_up.data != NULL) {
 		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
+		if (rc == 0)
+			rc = adapters_gate_up(m, l, from);
 		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, l->n_ff, gelu, m->gate);
 	}
 	if (l->gate.data == NULL) {
 		rc = o->matmul(b, &l->up, from, n, m->gate);
 		if (rc == 0)
+			rc = adapters_gate_up(m, l, from);
+		if (rc == 0)
 			rc = model_add_bias(m, m->gate, l->up_bias, n, l->n_ff);
 		return rc != 0 ? rc : o->gelu(b, m->gate, n, l->n_ff);
 	}
-	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0)
+	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0 ||
+	    (rc = adapters_gate_up(m, l, from)) != 0)
 		return rc;
 	return gelu ? o->gelu_mul(b, m->gate, m->up, n, l->n_ff) : o->silu_mul(b, m->gate, m->up, n, l->n_ff);
 }
@@ -112,6 +118,8 @@ static int feed_forward(struct model *m, const struct layer *l, const float *fro
 	int rc = model_widen(m, l, from, n);
 	if (rc == 0)
 		rc = m->ops->matmul(m->backend, &l->down, m->gate, n, m->normed);
+	if (rc == 0)
+		rc = adapters_down(m, l, m->gate, m->normed);
 	return rc != 0 ? rc : model_add_bias(m, m->normed, l->down_bias, n, m->info.arch.n_embd);
 }
 
@@ -129,7 +137,8 @@ static int attend(struct model *m, int i, const float *from, int n, const struct
 		rc = latent_attend(m, l, from, n, &kv, at);
 	else if ((rc = model_project(m, l, from, n, &kv, at)) == 0)
 		rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, &kv, at, &l->attn, m->attn);
-	if (rc != 0 || (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0)
+	if (rc != 0 || (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0 ||
+	    (rc = adapters_o(m, l, m->attn, out)) != 0)
 		return rc;
 	return model_add_bias(m, out, l->o_bias, n, a->n_embd);
 }
@@ -239,6 +248,7 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 	struct kn_step step = *s;
 	step.page_tokens = kv->page_tokens;
 	step.n_groups = kv->n_groups;
+	adapters_begin(m, s);
 	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "engine/model/adapters.h"
 #include "engine/model/rope.h"
 #include "kernels/quantize.h"
 
@@ -682,6 +683,7 @@ void model_free(struct model *m)
 	if (m == NULL)
 		return;
 	weight_store_close(m->store);
+	adapters_free(m);
 	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
 		struct layer *l = &m->layers[i];
 		struct kn_weight *weights[] = {&l->q,  &l->k,    &l->v,   &l->o,      &l->gate,

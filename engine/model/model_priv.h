@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model's weights and activations, for the files of the room: model.c loads it, forward.c runs steps and has
- * the decoders' layers, encoder.c BERT's layers, pooling.c what becomes of a text's rows.
+ * the decoders' layers, encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what adapters add.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -72,9 +72,10 @@ struct model {
 	float *beside; /* what attention adds, while the other half runs on the same rows */
 	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
 	float *routed, *shared, *shared_gate, *work;
-	float *sums;          /* [max_rows][n_embd], by slot: of MEAN */
-	int32_t *picks;       /* [max_rows], of the host */
-	struct kn_text *runs; /* [max_rows], of the host */
+	float *sums;                     /* [max_rows][n_embd], by slot: of MEAN */
+	struct model_adapters *adapters; /* adapters.c; NULL: none */
+	int32_t *picks;                  /* [max_rows], of the host */
+	struct kn_text *runs;            /* [max_rows], of the host */
 };
 
 /* ---- model.c: 0 or an error with *err; what was loaded is freed by model_free ---- */

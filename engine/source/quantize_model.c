@@ -44,14 +44,19 @@ struct source {
 	size_t row_bytes;
 	int pair_heads; /* dimension of reordered heads; 0: not reordered */
 	float add;
+	const struct quantize_change *change; /* NULL: none, of this one */
 };
+
+/* The input's row that becomes row `row`. */
+static uint64_t row_from(const struct source *s, uint64_t row)
+{
+	uint64_t d = (uint64_t)s->pair_heads;
+	return d > 0 ? row / d * d + row % 2 * (d / 2) + row % d / 2 : row;
+}
 
 static const uint8_t *row_at(const struct source *s, uint64_t row)
 {
-	uint64_t from = row, d = (uint64_t)s->pair_heads;
-	if (d > 0)
-		from = row / d * d + row % 2 * (d / 2) + row % d / 2;
-	return (const uint8_t *)s->t->data + from * s->row_bytes;
+	return (const uint8_t *)s->t->data + row_from(s, row) * s->row_bytes;
 }
 
 static void source_row(void *ctx, uint64_t row, float *out)
@@ -61,6 +66,8 @@ static void source_row(void *ctx, uint64_t row, float *out)
 	if (s->add != 0)
 		for (uint64_t i = 0; i < s->t->dims[0]; i++)
 			out[i] += s->add;
+	if (s->change != NULL)
+		s->change->add(s->change->ctx, row_from(s, row), out);
 }
 
 static void same_row(void *ctx, uint64_t row, uint8_t *out)
@@ -90,10 +97,15 @@ static bool is_matrix(const struct model_tensor *t)
 
 static size_t tenths_of_bits(int type) { return kn_type_block_bytes(type) * 80 / (size_t)kn_type_block(type); }
 
+static bool is_changed(const struct job *j, const struct model_tensor *t)
+{
+	return j->how->change != NULL && j->how->change->touches(j->how->change->ctx, t);
+}
+
 /* Four bits already, in a type that is not much larger. */
 static bool keeps(const struct job *j, const struct model_tensor *t)
 {
-	if (j->how->requantize || !is_matrix(t))
+	if (j->how->requantize || !is_matrix(t) || is_changed(j, t))
 		return false;
 	return t->made != NULL && t->made->bits > 0 ? t->made->bits <= 4 && tenths_of_bits(t->type) < 70
 						    : tenths_of_bits(t->type) < 50;
@@ -122,7 +134,9 @@ static bool turns_rows(const struct job *j)
 
 static struct source source_of(const struct job *j, const struct model_tensor *t)
 {
-	struct source s = {.t = t, .row_bytes = kn_row_bytes(t->type, (size_t)t->dims[0])};
+	struct source s = {.t = t,
+			   .row_bytes = kn_row_bytes(t->type, (size_t)t->dims[0]),
+			   .change = is_changed(j, t) ? j->how->change : NULL};
 	if (j->folder == NULL)
 		return s;
 	if (t->n_dims == 1 && text_ends(t->name, "norm.weight"))
@@ -195,8 +209,12 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 		j->kept[c.type]++;
 		rc = sample_loss(j, &s);
 	}
+	if (rc == 0 && s.change != NULL)
+		rc = s.change->begin(s.change->ctx, t, j->err);
 	if (rc != 0)
 		return rc;
+	if (s.change != NULL)
+		return convert_write(&c, t->name, rows_of(t), j->w, j->progress, j->err);
 	if (s.add == 0 && c.type == t->type)
 		c.raw_row = same_row;
 	else if (t->type == KN_INT4 && c.type == KN_Q4_0 && keeps(j, t))

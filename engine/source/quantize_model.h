@@ -13,11 +13,22 @@
 #include "engine/source/hf_folder.h"
 #include "engine/source/weight_plan.h"
 
+/* Added to rows of matrices before they are converted: an adapter that is merged. */
+struct quantize_change {
+	bool (*touches)(void *ctx, const struct model_tensor *t);
+	/* Before the rows of a matrix that it touches. */
+	int (*begin)(void *ctx, const struct model_tensor *t, struct sl_err *err);
+	/* To row `row` of it, counted as the input has them. Several threads call it at once. */
+	void (*add)(void *ctx, uint64_t row, float *x);
+	void *ctx;
+};
+
 struct quantize_how {
 	struct weight_plan plan;
-	bool replace;    /* an existing file */
-	bool requantize; /* also what has four bits already */
-	int n_threads;   /* 0: all */
+	bool replace;                         /* an existing file */
+	bool requantize;                      /* also what has four bits already */
+	int n_threads;                        /* 0: all */
+	const struct quantize_change *change; /* NULL: none. What it touches gets the plan's type */
 };
 
 /* Matrices that kept their four bits. */

@@ -645,6 +645,18 @@ static void fail(struct step *st, struct eng_model *m)
 	step_fail_model(st, m, why);
 }
 
+/* Of each row the slot of its sequence's adapter. */
+static const int32_t *row_adapters(struct step *st, const struct eng_model *m, int n_rows)
+{
+	if (m->n_adapters == 0)
+		return NULL;
+	for (int i = 0; i < n_rows; i++) {
+		uint16_t adapter = m->slots[st->row_seq[i]]->adapter;
+		st->row_adapter[i] = adapter > 0 ? st->e->adapters[adapter - 1].slot : -1;
+	}
+	return st->row_adapter;
+}
+
 static int issue(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
 {
 	struct kn_step step = {.n_rows = b->n_rows,
@@ -654,6 +666,7 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 			       .row_from = m->n_in_flight > 0 ? st->row_from : NULL,
 			       .row_type = m->info.arch.n_types > 1 ? st->row_type : NULL,
 			       .row_sees = m->info.arch.encoder ? st->row_sees : NULL,
+			       .row_adapter = row_adapters(st, m, b->n_rows),
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};

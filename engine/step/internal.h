@@ -65,6 +65,8 @@ struct eng_model {
 	struct keep_alive keep;        /* until when its weights stay without work; under the engine's info_lock */
 	uint64_t weights_bytes;        /* that leave memory and come back; the loader's, then constant */
 	atomic_int residence;          /* enum residency_state; written by the step thread once it is READY */
+	int n_adapters;                /* that were loaded with it; the loader's, then constant */
+	uint64_t adapter_bytes;        /* of the files of all that it should have */
 	struct step_mail weights_mail; /* a job is done, with this result */
 	int weights_rc;
 	uint64_t here_ns, used_ns, asked_ns, retry_ns; /* the step thread's */
@@ -104,6 +106,14 @@ struct eng_model {
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
 };
 
+/* An adapter of the configuration. The loader fills it before its model is mailed; then it is constant. */
+struct eng_adapter {
+	char *name, *path;
+	int model; /* index of its base */
+	int slot;  /* in its model (engine/model/adapters.h); -1: not loaded */
+	struct sl_err load_err;
+};
+
 /* Requests for the text workers, then those whose constraint must be compiled, on a separate thread: better priorities
  * first, tenants in fair shares by bytes. */
 struct text_queue {
@@ -134,6 +144,8 @@ struct engine {
 	struct kn_ops const *ops;
 
 	struct eng_model *models;
+	struct eng_adapter *adapters;
+	int n_adapters;
 	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
 	bool memory_in_use;      /* the step thread's: a model uses it, so the loader has made it */
@@ -200,6 +212,16 @@ void weight_job_put(struct engine *e, struct eng_model *m, bool drop);
 /* ---- worker.c ---- */
 void *text_worker_main(void *engine);
 void *compiler_main(void *engine);
+
+/* ---- adapter_load.c ---- */
+/* 0, SL_EINVAL or SL_ENOMEM. */
+int adapters_create(struct engine *e, const struct eng_config *cfg, struct sl_err *err);
+void adapters_destroy(struct engine *e);
+/* s, whose request may name an adapter, is of its model from now on. */
+void adapters_resolve(const struct engine *e, struct eng_seq *s);
+/* Loader: bytes of m's adapters, before its memory is planned; and their weights, once it is loaded. */
+uint64_t adapters_file_bytes(const struct eng_model *m);
+void adapters_load(struct eng_model *m);
 
 /* ---- load.c ---- */
 void *loader_main(void *engine);

@@ -24,10 +24,28 @@ static uint8_t percent_of(const struct eng_model *m)
 	return absent ? 0 : (uint8_t)atomic_load(&m->percent);
 }
 
+/* Its base's, but for what an adapter has of its own. It may have failed alone. */
+static void adapter_info(struct engine *e, const struct eng_adapter *a, struct proto_model *out)
+{
+	engine_model_info(e, a->model, out);
+	out->role = PROTO_ROLE_NONE;
+	out->parent = (uint16_t)(a->model + 1);
+	out->name = (struct proto_str){.at = a->name, .n = strlen(a->name)};
+	if (out->state != PROTO_MODEL_READY || a->slot >= 0)
+		return;
+	out->state = PROTO_MODEL_FAILED;
+	out->reason = (struct proto_str){.at = a->load_err.text, .n = strlen(a->load_err.text)};
+}
+
 void engine_model_info(struct engine *e, int index, struct proto_model *out)
 {
 	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
-	BUG_IF(index < 0 || index >= e->n_models, "engine_model_info: model %d", index);
+	BUG_IF(index < 0 || index >= e->n_models + e->n_adapters, "engine_model_info: model %d", index);
+	if (index >= e->n_models) {
+		adapter_info(e, &e->adapters[index - e->n_models], out);
+		out->index = (uint16_t)index;
+		return;
+	}
 	struct eng_model *m = &e->models[index];
 	pthread_mutex_lock(&e->info_lock);
 	*out = (struct proto_model){.index = (uint16_t)index,
@@ -88,4 +106,9 @@ void model_state_report(struct engine *e, const struct eng_model *m)
 	struct eng_event ev = {.kind = ENG_MODEL};
 	engine_model_info(e, m->index, &ev.u.model);
 	e->on_event(e->on_event_ctx, &ev);
+	for (int i = 0; i < e->n_adapters; i++)
+		if (e->adapters[i].model == m->index) {
+			engine_model_info(e, e->n_models + i, &ev.u.model);
+			e->on_event(e->on_event_ctx, &ev);
+		}
 }

@@ -134,15 +134,21 @@ static int set_bad_words(struct eng_seq *s, const struct proto_submit *req)
 	return 0;
 }
 
-uint64_t eng_seq_salt(const struct eng_seq *s, bool shared)
+/* The finalizer of splitmix64, so that pairs collide only by chance. */
+static uint64_t mix(uint64_t x)
 {
-	uint64_t tenant = shared ? 0 : s->tenant_digest;
-	/* The finalizer of splitmix64, so that pairs collide only by chance. */
-	uint64_t x = s->cache_salt;
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
 	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return tenant ^ x ^ x >> 31;
+	return x ^ x >> 31;
 }
+
+uint64_t eng_seq_salt(const struct eng_seq *s, bool shared)
+{
+	uint64_t salt = (shared ? 0 : s->tenant_digest) ^ mix(s->cache_salt);
+	return s->adapter > 0 ? eng_seq_salt_of(salt, s->adapter) : salt;
+}
+
+uint64_t eng_seq_salt_of(uint64_t salt, uint16_t adapter) { return mix(mix(salt) + adapter * 0x9e3779b97f4a7c15u); }
 
 static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
 {
@@ -250,6 +256,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	s->tenant_digest = lead->tenant_digest;
 	s->weight = lead->weight;
 	s->salt = lead->salt;
+	s->adapter = lead->adapter;
 	s->sampling = lead->sampling;
 	s->sampling.choice = choice;
 	s->choice = choice;

@@ -132,6 +132,7 @@ struct eng_seq {
 	struct sched_seq sched; /* what the scheduler needs: order, priority, tenant, credit, tokens in pages */
 
 	/* The request. */
+	uint16_t adapter; /* 1 + its number among the engine's; 0: none */
 	uint64_t tenant_digest;
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
 	struct proto_id_f32 *bias;      /* owned; with room for bad_ids */
@@ -188,8 +189,10 @@ struct eng_seq {
 	bool found_busy;     /* other sequences ran or waited when it was predicted */
 };
 
-/* The salt of its prefixes; shared: across tenants. */
+/* The salt of its prefixes, which are of its adapter; shared: across tenants. */
 uint64_t eng_seq_salt(const struct eng_seq *s, bool shared);
+/* The same for an adapter, which is not 0, of what it is without one. */
+uint64_t eng_seq_salt_of(uint64_t salt, uint16_t adapter);
 /* Looks up the bytes of its tokens, if wanted (for log probabilities). */
 struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */

@@ -215,12 +215,13 @@ static bool grow_logits(struct step *st, size_t n_vocab)
 	return true;
 }
 
-enum { N_ROW_ARRAYS = 8 };
+enum { N_ROW_ARRAYS = 9 };
 
 static int32_t **row_array(struct step *st, int i)
 {
-	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token, &st->row_pos,  &st->row_seq, &st->row_from,
-					     &st->row_type,  &st->row_sees, &st->want,    &st->drawn_at};
+	int32_t **const all[N_ROW_ARRAYS] = {&st->row_token,   &st->row_pos,  &st->row_seq,
+					     &st->row_from,    &st->row_type, &st->row_sees,
+					     &st->row_adapter, &st->want,     &st->drawn_at};
 	return all[i];
 }
 

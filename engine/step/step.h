@@ -23,7 +23,7 @@ struct step {
 	uint64_t load_ns, reported_ns; /* of queue_status.c */
 
 	/* The batch's arrays. */
-	int32_t *row_token, *row_pos, *row_seq, *row_from, *row_type, *row_sees, *want;
+	int32_t *row_token, *row_pos, *row_seq, *row_from, *row_type, *row_sees, *row_adapter, *want;
 	struct eng_seq **want_seqs;
 	/* [max_sequences]: rows to pool (embed.c), and their sequences. */
 	struct model_text *texts;

@@ -49,8 +49,11 @@ static json_t *json_of(const struct exchange *x, const struct link_model *m)
 {
 	static const char *const roles[] = {"none", "small", "large"};
 	json_t *v = model_json(x, m->name, api_model_state(m), roles[m->role], m->n_ctx, m->n_params);
+	const struct link_model *parent = engine_link_parent(x->app->link, m);
 	if (api_model_loads(m) && v != NULL)
 		(void)json_object_set_new(v, "percent", json_integer(m->percent));
+	if (parent != NULL && v != NULL)
+		(void)json_object_set_new(v, "parent", json_string(parent->name));
 	return v;
 }
 

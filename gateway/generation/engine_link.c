@@ -409,12 +409,31 @@ void engine_link_on_state(struct engine_link *l, void (*fn)(void *ctx), void *ct
 	l->on_state_ctx = ctx;
 }
 
+const struct link_model *engine_link_parent(const struct engine_link *l, const struct link_model *m)
+{
+	return m->parent > 0 && m->parent <= l->n_models ? &l->models[m->parent - 1] : NULL;
+}
+
+/* The NAME of an adapter BASE:NAME; "": it is none. */
+static const char *own_name(const struct engine_link *l, const struct link_model *m)
+{
+	const struct link_model *base = engine_link_parent(l, m);
+	size_t n = base != NULL ? strlen(base->name) : 0;
+	return n > 0 && strncmp(m->name, base->name, n) == 0 && m->name[n] == ':' ? m->name + n + 1 : "";
+}
+
 int engine_link_find_model(const struct engine_link *l, const char *name)
 {
+	int found = -1, n = 0;
 	for (int i = 0; i < l->n_models; i++)
 		if (l->models[i].name[0] != '\0' && strcmp(l->models[i].name, name) == 0)
 			return i;
-	return -1;
+	for (int i = 0; i < l->n_models && name[0] != '\0'; i++)
+		if (strcmp(own_name(l, &l->models[i]), name) == 0) {
+			found = i;
+			n++;
+		}
+	return n == 1 ? found : -1;
 }
 
 /* A flood of large prompts neither keeps out a better priority's nor, by its credit, ends the link. */

@@ -40,6 +40,7 @@ struct link_model {
 	uint8_t percent;           /* of its weights, while they are loaded */
 	uint8_t residence;         /* enum proto_residence */
 	uint8_t n_lengths;
+	uint16_t parent;                     /* of an adapter: 1 + the index of its base; 0: it is none */
 	uint32_t lengths[PROTO_MAX_LENGTHS]; /* of its vectors, where it declares some */
 	uint32_t n_ctx, n_vocab, n_embd;
 	uint64_t n_params;
@@ -62,7 +63,10 @@ uint64_t engine_link_epoch(const struct engine_link *l);
 /* Models as last announced; kept while the link is down (state then reads LOADING). */
 int engine_link_n_models(const struct engine_link *l);
 const struct link_model *engine_link_model(const struct engine_link *l, int index);
-int engine_link_find_model(const struct engine_link *l, const char *name); /* -1: none */
+/* By its name; or an adapter, which is BASE:NAME, by its own NAME if no other has it. -1: none. */
+int engine_link_find_model(const struct engine_link *l, const char *name);
+/* An adapter's base; NULL: m is none. */
+const struct link_model *engine_link_parent(const struct engine_link *l, const struct link_model *m);
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
 /* The last ones of a model; zeros while the link is down. */
 const struct proto_figures *engine_link_figures(const struct engine_link *l, int model);

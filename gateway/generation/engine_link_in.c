@@ -40,6 +40,7 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	to->does = m.does;
 	to->percent = m.percent;
 	to->residence = m.residence;
+	to->parent = m.parent;
 	to->n_lengths = m.n_lengths;
 	memcpy(to->lengths, m.lengths, sizeof m.lengths);
 	to->n_embd = m.n_embd;

@@ -7,6 +7,7 @@
  * weights.c    interleaved weights            memory.c     host memory (host.h)
  * experts.c    mixtures of experts            route.c      the choice of a row's experts
  * grouped.c    products of many matrices      latent.c     latent rows, products of heads
+ * lora.c       low-rank adapters
  * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
  * ref.c        the reference: a backend of its own, and the oracle of the tests
  */
@@ -100,6 +101,8 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(add_gated)    \
 	X(latent_write) \
 	X(matmul_heads) \
+	X(lora_shrink)  \
+	X(lora_expand)  \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;

@@ -88,6 +88,13 @@ struct kn_isa {
 	void (*merge)(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim);
 	/* Stores x[n], one token of a key head, as consecutive elements of a type. Returns their scale. */
 	float (*put_kv)(int type, const float *x, int n, void *out);
+	/* t[i·t_width + j] = a[j] · x[rows[i]] for n_a rows of a [..][n_in] and all rows, in the order above. */
+	void (*lora_dots)(int type, const void *a, int n_a, int n_in, const float *x, const int32_t *rows, int n_rows,
+			  float *t, int t_width);
+	/* y[rows[i]·width + o] += scale · Σ_j t[i·t_width + j] · b[j][o], j in order, for o in [o0, o1); o0 is a
+	 * multiple of KN_LORA_TILE, and so is o1, unless it is n_out. */
+	void (*lora_add)(int type, const struct kn_lora_part *p, int o0, int o1, const float *t, int t_width,
+			 const int32_t *rows, int n_rows, float *y, int width);
 	/* Σ x[i]² in the order above. */
 	float (*sum_squares)(const float *x, int n);
 };

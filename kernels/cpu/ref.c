@@ -12,6 +12,7 @@
 #include "kernels/cpu/host.h"
 #include "kernels/cpu/route.h"
 #include "kernels/kv_type.h"
+#include "kernels/quantize.h"
 
 struct kn_backend {
 	const struct kn_step *step;
@@ -439,6 +440,61 @@ static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const f
 	return 0;
 }
 
+/* Number i of an adapter's matrix. */
+static double lora_at(int type, const void *of, size_t i)
+{
+	float v;
+	kn_dequantize(type, (const uint8_t *)of + i * kn_type_block_bytes(type), 1, &v);
+	return (double)v;
+}
+
+static int ref_lora_shrink(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t)
+{
+	(void)b;
+	for (int g = 0; g < rows->n_groups; g++) {
+		const struct kn_lora *l = rows->groups[g].lora;
+		size_t n_in = (size_t)l->n_in;
+		for (int i = rows->groups[g].first, end = i + rows->groups[g].n; i < end; i++)
+			for (int j = 0; j < l->rank; j++) {
+				const float *row = x + (size_t)rows->rows[i] * n_in;
+				double sum = 0;
+				for (size_t k = 0; k < n_in; k++)
+					sum += lora_at(l->type, l->a, (size_t)j * n_in + k) * (double)row[k];
+				t[(size_t)i * (size_t)rows->t_width + (size_t)j] = (float)sum;
+			}
+	}
+	return 0;
+}
+
+static void expand_row(int type, const struct kn_lora_part *p, const float *t, float *y)
+{
+	for (int o = 0; o < p->n_out; o++) {
+		double sum = 0;
+		for (int j = 0; j < p->rank; j++) {
+			int at = (o / KN_LORA_TILE * p->rank + j) * KN_LORA_TILE + o % KN_LORA_TILE;
+			sum += lora_at(type, p->b, (size_t)at) * (double)t[j];
+		}
+		y[o] = (float)((double)y[o] + (double)p->scale * sum);
+	}
+}
+
+static int ref_lora_expand(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
+			   const struct kn_lora_out outs[KN_LORA_PARTS])
+{
+	(void)b;
+	for (int g = 0; g < rows->n_groups; g++) {
+		const struct kn_lora *l = rows->groups[g].lora;
+		for (int i = rows->groups[g].first, end = i + rows->groups[g].n; i < end; i++) {
+			const float *at = t + (size_t)i * (size_t)rows->t_width;
+			for (int p = 0; p < l->n_parts; at += l->parts[p++].rank)
+				if (l->parts[p].rank > 0)
+					expand_row(l->type, &l->parts[p], at,
+						   outs[p].y + (size_t)rows->rows[i] * (size_t)outs[p].width);
+		}
+	}
+	return 0;
+}
+
 static int ref_add_gated(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width)
 {
 	(void)b;
@@ -471,6 +527,8 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .sinks = true,
 				  .experts = ref_experts,
 				  .add_gated = ref_add_gated,
+				  .lora_shrink = ref_lora_shrink,
+				  .lora_expand = ref_lora_expand,
 				  .silu_mul = ref_silu_mul,
 				  .gelu_mul = ref_gelu_mul,
 				  .gelu = ref_gelu,

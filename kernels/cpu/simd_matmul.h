@@ -219,4 +219,6 @@ static float sum_squares(const float *x, int n)
 }
 
 /* Members of every instruction set's table. */
-#define LOOPS .matmul = matmul, .sum_squares = sum_squares, ATTENTION
+#include "kernels/cpu/simd_lora.h"
+
+#define LOOPS .lora_dots = lora_dots, .lora_add = lora_add, .matmul = matmul, .sum_squares = sum_squares, ATTENTION

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The room reads, merges and makes low-rank adapters (Hu et al., "LoRA", 2021): what one adds to a matrix W
+ * [n_out][n_in] of its base model is scale · B · A, with A [rank][n_in] and B [n_out][rank]. Two forms on disk: a
+ * folder of the PEFT library (adapter_config.json, adapter_model.safetensors) and a GGUF file (general.type "adapter").
+ *
+ * Everything is checked before it is used: names, shapes and ranks of both halves, each number, and all of it against
+ * the base. What this version does not support is refused by its key's or tensor's name.
+ *
+ * An open adapter is immutable; any thread may read it. Callers: engine/model, engine/core, cmd/model.
+ */
+#ifndef ENGINE_ADAPTER_H
+#define ENGINE_ADAPTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/source/arch.h"
+#include "engine/source/model_file.h"
+
+/* The matrices of a layer that may have an adapter. */
+enum adapter_target {
+	ADAPTER_Q,
+	ADAPTER_K,
+	ADAPTER_V,
+	ADAPTER_O,
+	ADAPTER_GATE,
+	ADAPTER_UP,
+	ADAPTER_DOWN,
+	ADAPTER_TARGETS,
+};
+
+enum { ADAPTER_MAX_RANK = 256 };
+
+/* Half of an adapter's matrix, in its file's mapping: rows contiguous along `width`. */
+struct adapter_half {
+	const void *data; /* NULL: not there */
+	int type;         /* enum kn_type */
+	uint64_t width, n_rows;
+};
+
+/* What is added to one matrix of the base. */
+struct adapter_matrix {
+	int rank; /* 0: nothing */
+	int n_in, n_out;
+	float scale;
+	struct adapter_half a, b;
+	/* Not 0: rows of b lie otherwise in heads of this dimension than the base's do, whose rotary pairs are
+	 * neighbours (or, with `apart`, halves of the head). */
+	int head_dim;
+	bool apart;
+};
+
+struct adapter;
+
+/* base, arch: what it must fit; both NULL: the file is only checked in itself. SL_EINVAL, SL_EUNSUPPORTED: one line
+ * that names the file and the key or tensor. Nothing of base is kept. */
+int adapter_open(const char *path, const struct model_file *base, const struct model_arch *arch, struct adapter **out,
+		 struct sl_err *err);
+void adapter_close(struct adapter *a); /* NULL: nothing */
+
+const char *adapter_path(const struct adapter *a);
+/* "PEFT", "GGUF". */
+const char *adapter_form(const struct adapter *a);
+/* How it names its base, for people; "": it does not. */
+const char *adapter_base_name(const struct adapter *a);
+/* Of all halves, as they lie in the file. */
+uint64_t adapter_bytes(const struct adapter *a);
+/* Layers: all of the base's, or without one up to the last that is changed. */
+int adapter_n_layers(const struct adapter *a);
+const struct adapter_matrix *adapter_at(const struct adapter *a, int layer, enum adapter_target t);
+
+/* Row `row` of A, n_in floats; what row `row` of the base's matrix has in B, rank floats. Not scaled. */
+void adapter_a_row(const struct adapter_matrix *m, int row, float *out);
+void adapter_b_row(const struct adapter_matrix *m, int row, float *out);
+
+/* "q", "gate", …, as the command line and listings name them; the base's tensor, "attn_q.weight". */
+const char *adapter_target_name(enum adapter_target t);
+const char *adapter_target_tensor(enum adapter_target t);
+/* "blk.3.attn_q.weight" to its layer and target; false: none. */
+bool adapter_target_find(const char *tensor, int *layer, enum adapter_target *out);
+/* The shape of the target's matrix in a base of this family. */
+void adapter_target_shape(const struct model_arch *arch, enum adapter_target t, int *n_out, int *n_in);
+/* Whether rows of the target lie in GGUF files as rotary pairs, and in Hugging Face folders as halves of each head. */
+bool adapter_turns_rows(const struct model_arch *arch, enum adapter_target t);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes an adapter of random numbers for a base, in either form, for tests and measurements: the same seed makes the
+ * same adapter in both, however rows of queries and keys lie there.
+ */
+#ifndef ENGINE_ADAPTER_MAKE_H
+#define ENGINE_ADAPTER_MAKE_H
+
+#include "engine/adapter/adapter.h"
+
+struct adapter_make {
+	const char *base, *out;         /* out: a folder, or a file whose name ends with ".gguf" */
+	int ranks[ADAPTER_TARGETS];     /* 0: not this one */
+	double alphas[ADAPTER_TARGETS]; /* a GGUF file has one for all */
+	bool by_root;                   /* rsLoRA; not in GGUF */
+	int type;                       /* KN_F32, KN_F16 or KN_BF16 */
+	uint64_t seed;
+	bool replace; /* what is there */
+};
+
+/* SL_EUNSUPPORTED: GGUF has no key for it, or the base has such a matrix only joined with others. */
+int adapter_make(const struct adapter_make *m, struct sl_err *err);
+
+#endif

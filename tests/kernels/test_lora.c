@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Low-rank adapters of every table that has them, against the same sums in double written here. A row's bits depend on
+ * its numbers and its adapter only: not on the others, nor on the number of threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "kernels/quantize.h"
+#include "tests/kernels/tables.h"
+#include "tests/kernels/weights.h"
+
+enum { ADAPTERS = 3, ROWS = 23, MOST_RANK = 3 * KN_LORA_RANK };
+
+/* An adapter and its numbers. */
+struct made {
+	struct kn_lora l;
+	float *a, *b[KN_LORA_PARTS]; /* as floats; b [n_out][rank] */
+};
+
+/* n random numbers that the type holds exactly, and their bytes. */
+static void *numbers(int type, size_t n, float *as)
+{
+	void *bytes = malloc(n * 4);
+	for (size_t i = 0; i < n; i++)
+		as[i] = next_float();
+	assert_int_equal(kn_quantize_row(type, as, n, bytes), 0);
+	kn_dequantize(type, bytes, n, as);
+	return bytes;
+}
+
+static void make_part(struct made *m, int i, int n_out, int rank)
+{
+	size_t each = kn_type_block_bytes(m->l.type), tiles = (size_t)(n_out + KN_LORA_TILE - 1) / KN_LORA_TILE;
+	struct kn_lora_part *p = &m->l.parts[i];
+	*p = (struct kn_lora_part){.n_out = n_out, .rank = rank, .scale = 0.5f + (float)i};
+	if (rank == 0)
+		return;
+	m->b[i] = malloc((size_t)(n_out * rank) * sizeof(float));
+	uint8_t *bytes = numbers(m->l.type, (size_t)(n_out * rank), m->b[i]);
+	uint8_t *tiled = calloc(tiles * (size_t)rank * KN_LORA_TILE, each);
+	for (int o = 0; o < n_out; o++)
+		for (int j = 0; j < rank; j++)
+			memcpy(tiled + (size_t)((o / KN_LORA_TILE * rank + j) * KN_LORA_TILE + o % KN_LORA_TILE) * each,
+			       bytes + (size_t)(o * rank + j) * each, each);
+	free(bytes);
+	p->b = tiled;
+}
+
+static struct made make(int type, int n_in, const int *n_outs, const int *ranks, int n_parts)
+{
+	struct made m = {.l = {.type = type, .n_in = n_in, .n_parts = n_parts}};
+	for (int i = 0; i < n_parts; i++)
+		m.l.rank += ranks[i];
+	m.a = malloc((size_t)(m.l.rank * n_in) * sizeof(float));
+	m.l.a = numbers(type, (size_t)(m.l.rank * n_in), m.a);
+	for (int i = 0; i < n_parts; i++)
+		make_part(&m, i, n_outs[i], ranks[i]);
+	return m;
+}
+
+static void drop_made(struct made *m)
+{
+	free((void *)(uintptr_t)m->l.a);
+	free(m->a);
+	for (int i = 0; i < m->l.n_parts; i++) {
+		free((void *)(uintptr_t)m->l.parts[i].b);
+		free(m->b[i]);
+	}
+}
+
+/* ---- what is right ---- */
+
+/* y, which was `was`, of a row. t is off by gamma(n_in) of the sum of magnitudes, and each of its rank terms by as
+ * much; the sum over the rank by gamma(rank) of its magnitudes; then a product and a sum. */
+static void check_row(const struct kn_ops *o, const struct made *m, int part, const float *x, const float *was,
+		      const float *y)
+{
+	const struct kn_lora_part *p = &m->l.parts[part];
+	double t[KN_LORA_RANK], size[KN_LORA_RANK];
+	int first = 0;
+	for (int k = 0; k < part; k++)
+		first += m->l.parts[k].rank;
+	for (int j = 0; j < p->rank; j++) {
+		t[j] = size[j] = 0;
+		for (int k = 0; k < m->l.n_in; k++) {
+			double term = (double)m->a[(first + j) * m->l.n_in + k] * (double)x[k];
+			t[j] += term;
+			size[j] += fabs(term);
+		}
+	}
+	for (int i = 0; i < p->n_out; i++) {
+		double sum = 0, error = 0, all = 0, scale = (double)p->scale;
+		for (int j = 0; j < p->rank; j++) {
+			double b = (double)m->b[part][i * p->rank + j];
+			sum += b * t[j];
+			all += fabs(b * t[j]);
+			error += fabs(b) * size[j] * gamma_of(m->l.n_in + 1);
+		}
+		double want = (double)was[i] + scale * sum;
+		error = scale * (error + (all + error) * gamma_of(p->rank + 1));
+		error += 2 * U * (fabs(want) + fabs((double)was[i]) + scale * fabs(sum) + error);
+		expect_near("lora", o, (double)y[i], want, 1.01 * error);
+	}
+}
+
+/* ---- steps ---- */
+
+struct kit {
+	const struct kn_ops *o;
+	struct kn_backend *b;
+	int n_parts, n_in;
+	const int *n_outs;
+	float *x, *t, *y[KN_LORA_PARTS];
+};
+
+static void both(struct kit *k, struct kn_lora_group *groups, int n_groups, const int32_t *rows)
+{
+	struct kn_lora_rows r = {.groups = groups, .n_groups = n_groups, .rows = rows, .t_width = MOST_RANK};
+	struct kn_lora_out outs[KN_LORA_PARTS] = {{0}};
+	struct kn_step s = {.n_rows = ROWS};
+	for (int i = 0; i < k->n_parts; i++)
+		outs[i] = (struct kn_lora_out){k->y[i], k->n_outs[i]};
+	assert_int_equal(k->o->step_begin(k->b, &s), 0);
+	assert_int_equal(k->o->lora_shrink(k->b, &r, k->x, k->t), 0);
+	assert_int_equal(k->o->lora_expand(k->b, &r, k->t, outs), 0);
+	assert_int_equal(k->o->step_end(k->b), 0);
+}
+
+/* Rows of three adapters and some of none, in one step; then each row alone, then on three threads. */
+static void lora_case(const struct kn_ops *o, int type, int n_in, const int *n_outs, int ranks[ADAPTERS][KN_LORA_PARTS],
+		      int n_parts)
+{
+	static const int32_t rows[] = {3, 4, 5, 6, 7, 8, 9, 10, 11, 22, 0, 14, 1, 20};
+	struct kn_lora_group groups[ADAPTERS] = {{.first = 0, .n = 10}, {.first = 10, .n = 1}, {.first = 11, .n = 3}};
+	struct made made[ADAPTERS];
+	struct kit k = {.o = o, .n_parts = n_parts, .n_in = n_in, .n_outs = n_outs};
+	float *was[KN_LORA_PARTS], *all[KN_LORA_PARTS];
+	k.b = open_with(o, &(struct kn_config){.n_threads = 1, .max_rows = ROWS, .max_width = 4096});
+	k.x = random_floats(o, k.b, (size_t)(ROWS * n_in));
+	k.t = guarded(o, k.b, (size_t)(N(rows) * MOST_RANK));
+	for (int i = 0; i < n_parts; i++) {
+		size_t n = (size_t)(ROWS * n_outs[i]);
+		k.y[i] = random_floats(o, k.b, n);
+		was[i] = malloc(n * sizeof(float));
+		all[i] = malloc(n * sizeof(float));
+		memcpy(was[i], k.y[i], n * sizeof(float));
+	}
+	for (int i = 0; i < ADAPTERS; i++) {
+		made[i] = make(type, n_in, n_outs, ranks[i], n_parts);
+		groups[i].lora = &made[i].l;
+	}
+	both(&k, groups, ADAPTERS, rows);
+	for (int p = 0; p < n_parts; p++) {
+		int n = n_outs[p];
+		bool has[ROWS] = {false};
+		check_guards(k.y[p], (size_t)(ROWS * n));
+		for (int g = 0; g < ADAPTERS; g++)
+			for (int i = groups[g].first; i < groups[g].first + groups[g].n; i++) {
+				has[rows[i]] = made[g].l.parts[p].rank > 0;
+				check_row(o, &made[g], p, k.x + rows[i] * n_in, was[p] + rows[i] * n,
+					  k.y[p] + rows[i] * n);
+			}
+		for (int r = 0; r < ROWS; r++)
+			if (!has[r])
+				assert_memory_equal(k.y[p] + r * n, was[p] + r * n, (size_t)n * sizeof(float));
+		memcpy(all[p], k.y[p], (size_t)(ROWS * n) * sizeof(float));
+		memcpy(k.y[p], was[p], (size_t)(ROWS * n) * sizeof(float));
+	}
+	for (int g = 0; g < ADAPTERS; g++)
+		for (int i = groups[g].first; i < groups[g].first + groups[g].n; i++) {
+			struct kn_lora_group one = {.lora = &made[g].l, .n = 1};
+			both(&k, &one, 1, &rows[i]);
+		}
+	for (int p = 0; p < n_parts; p++) {
+		assert_memory_equal(k.y[p], all[p], (size_t)(ROWS * n_outs[p]) * sizeof(float));
+		memcpy(k.y[p], was[p], (size_t)(ROWS * n_outs[p]) * sizeof(float));
+	}
+	struct kn_backend *single = k.b;
+	k.b = open_with(o, &(struct kn_config){.n_threads = 3, .max_rows = ROWS, .max_width = 4096});
+	both(&k, groups, ADAPTERS, rows);
+	for (int p = 0; p < n_parts; p++) {
+		assert_memory_equal(k.y[p], all[p], (size_t)(ROWS * n_outs[p]) * sizeof(float));
+		drop(o, single, k.y[p]);
+		free(was[p]);
+		free(all[p]);
+	}
+	check_guards(k.t, (size_t)(N(rows) * MOST_RANK));
+	drop(o, single, k.x);
+	drop(o, single, k.t);
+	for (int i = 0; i < ADAPTERS; i++)
+		drop_made(&made[i]);
+	o->close(k.b);
+	o->close(single);
+}
+
+static void test_all(void **arg)
+{
+	(void)arg;
+	static const int types[] = {KN_F32, KN_F16, KN_BF16};
+	int n_done = 0;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		assert_int_equal((*o)->lora_shrink == NULL, (*o)->lora_expand == NULL);
+		if ((*o)->lora_shrink == NULL)
+			continue;
+		n_done++;
+		for (int i = 0; i < N(types); i++) {
+			int joined[ADAPTERS][KN_LORA_PARTS] = {{8, 3, 16}, {1, 0, 5}, {0, 2, 0}};
+			int one[ADAPTERS][KN_LORA_PARTS] = {{16}, {KN_LORA_RANK}, {1}};
+			lora_case(*o, types[i], 64, (const int[]){96, 48, 37}, joined, 3);
+			lora_case(*o, types[i], 37, (const int[]){5}, one, 1);
+			lora_case(*o, types[i], 515, (const int[]){208, 129}, joined, 2);
+		}
+		/* Wide enough to be divided among threads. */
+		int wide[ADAPTERS][KN_LORA_PARTS] = {{16, 16, 16}, {16, 16, 16}, {64, 8, 4}};
+		lora_case(*o, KN_BF16, 2048, (const int[]){2048, 512, 512}, wide, 3);
+	}
+	assert_true(n_done >= 1); /* the reference at least */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_all),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model with adapters: log-probabilities are those of the merged model, for each target, rank pattern and form; and a
+ * row has the same bits in any company of rows with other adapters, or with none, however many threads compute them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "engine/adapter/adapter_make.h"
+#include "engine/adapter/adapter_merge.h"
+#include "engine/kv/kv.h"
+#include "engine/model/adapters.h"
+#include "engine/source/random_model.h"
+#include "tests/support/model_dir_fixture.h"
+
+enum { PAGE = 16, SEQS = 5, SEQ_PAGES = 3, LENGTH = 40, MAX_ROWS = SEQS * LENGTH, VOCAB = 512, ADAPTERS = 3 };
+
+static const char *in_dir(const char *name)
+{
+	static char paths[8][256];
+	static int next;
+	char *path = paths[next++ % 8];
+	md_path(path, dir, name);
+	return path;
+}
+
+static void write_base(const char *shape, const char *type)
+{
+	struct sl_err err = {0};
+	struct random_model r = {.path = in_dir("base.gguf"), .name = shape, .seed = 11};
+	if (random_shape_find(shape, &r.arch, &err) != 0 || weight_plan_parse(type, &r.plan, &err) != 0 ||
+	    random_model_write(&r, NULL, &err) != 0)
+		fail_msg("%s", err.text);
+}
+
+static void write_adapter(const char *name, const int ranks[ADAPTER_TARGETS], int type, uint64_t seed)
+{
+	struct sl_err err = {0};
+	struct adapter_make m = {
+	    .base = in_dir("base.gguf"), .out = in_dir(name), .type = type, .seed = seed, .replace = true};
+	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		m.ranks[t] = ranks[t];
+		m.alphas[t] = 12;
+	}
+	if (adapter_make(&m, &err) != 0)
+		fail_msg("%s", err.text);
+}
+
+static void drop_folder(const char *name)
+{
+	md_remove_file(in_dir(name), "adapter_model.safetensors");
+	md_remove_file(in_dir(name), "adapter_config.json");
+	rmdir(in_dir(name));
+}
+
+/* ---- a loaded model ---- */
+
+struct rig {
+	const struct kn_ops *o;
+	struct kn_backend *b;
+	struct model *m;
+	struct kv_pool *pool;
+	int32_t tables[SEQS * SEQ_PAGES];
+	float *logits; /* [MAX_ROWS][VOCAB] */
+};
+
+static void open_rig(struct rig *r, const struct kn_ops *o, int n_threads, const char *path)
+{
+	struct sl_err err = {0};
+	struct kn_config cfg = {.n_threads = n_threads, .max_rows = MAX_ROWS, .max_width = 1024};
+	*r = (struct rig){.o = o, .logits = malloc((size_t)MAX_ROWS * VOCAB * sizeof(float))};
+	assert_int_equal(o->open(&cfg, &r->b, &err), 0);
+	if (model_load(path, o, r->b, MAX_ROWS, 0, &r->m, &err) != 0)
+		fail_msg("%s", err.text);
+	const struct model_arch *a = &model_info(r->m)->arch;
+	assert_int_equal(kv_pool_create(o, r->b, KN_F32, SEQS * SEQ_PAGES, PAGE, a->n_layers, a->n_kv_heads,
+					a->head_dim, &r->pool, &err),
+			 0);
+	for (int i = 0; i < SEQS * SEQ_PAGES; i++)
+		r->tables[i] = i;
+}
+
+static void close_rig(struct rig *r)
+{
+	kv_pool_destroy(r->pool);
+	model_free(r->m);
+	r->o->close(r->b);
+	free(r->logits);
+}
+
+static int add_adapter(struct rig *r, const char *name)
+{
+	struct sl_err err = {0};
+	int slot = -1;
+	if (model_load_adapter(r->m, in_dir(name), &slot, &err) != 0)
+		fail_msg("%s", err.text);
+	return slot;
+}
+
+static int32_t token_at(int seq, int pos) { return (int32_t)((seq * 131 + pos * 37 + pos * pos * 5) % 400 + 20); }
+
+/* Rows of several sequences: take[s] of them from from[s] on, in turn; adapter[s]: its slot or -1. */
+static void run(struct rig *r, const int from[SEQS], const int take[SEQS], const int adapter[SEQS], float *out[SEQS])
+{
+	int32_t token[MAX_ROWS], pos[MAX_ROWS], seq[MAX_ROWS], want[MAX_ROWS], slot[MAX_ROWS];
+	int n = 0, done[SEQS] = {0};
+	for (bool some = true; some;) {
+		some = false;
+		for (int s = 0; s < SEQS; s++)
+			if (done[s] < take[s]) {
+				int p = from[s] + done[s]++;
+				token[n] = token_at(s, p), pos[n] = p, seq[n] = s, slot[n] = adapter[s], want[n] = n;
+				n++;
+				some = true;
+			}
+	}
+	struct kn_step k = {.n_rows = n,
+			    .row_token = token,
+			    .row_pos = pos,
+			    .row_seq = seq,
+			    .row_adapter = slot,
+			    .n_seqs = SEQS,
+			    .page_table = r->tables,
+			    .max_pages = SEQ_PAGES};
+	if (n == 0)
+		return;
+	assert_int_equal(model_forward(r->m, &k, kv_pool_layout(r->pool), want, n, r->logits), 0);
+	for (int i = 0; i < n; i++)
+		memcpy(out[seq[i]] + (size_t)pos[i] * VOCAB, r->logits + (size_t)i * VOCAB, VOCAB * sizeof(float));
+}
+
+static float *room(void) { return malloc((size_t)LENGTH * VOCAB * sizeof(float)); }
+
+/* ---- against the merged model ---- */
+
+static double log_sum(const float *l)
+{
+	double max = (double)l[0], sum = 0;
+	for (int i = 1; i < VOCAB; i++)
+		max = (double)l[i] > max ? (double)l[i] : max;
+	for (int i = 0; i < VOCAB; i++)
+		sum += exp((double)l[i] - max);
+	return max + log(sum);
+}
+
+static int largest(const float *l)
+{
+	int best = 0;
+	for (int i = 1; i < VOCAB; i++)
+		best = l[i] > l[best] ? i : best;
+	return best;
+}
+
+/* The largest difference of a log-probability. */
+static double apart(const float *x, const float *y, bool same_choice)
+{
+	double most = 0;
+	for (int p = 0; p < LENGTH; p++, x += VOCAB, y += VOCAB) {
+		double sx = log_sum(x), sy = log_sum(y);
+		for (int i = 0; i < VOCAB; i++) {
+			double d = fabs((double)x[i] - sx - ((double)y[i] - sy));
+			most = d > most ? d : most;
+		}
+		if (same_choice)
+			assert_int_equal(largest(x), largest(y));
+	}
+	return most;
+}
+
+static void answers(const struct kn_ops *o, const char *path, const char *adapter, float *out)
+{
+	static const int from[SEQS] = {0}, take[SEQS] = {LENGTH};
+	struct rig r;
+	float *outs[SEQS] = {out};
+	open_rig(&r, o, 2, path);
+	int slot = adapter != NULL ? add_adapter(&r, adapter) : -1;
+	run(&r, from, take, (const int[SEQS]){slot, -1, -1, -1, -1}, outs);
+	close_rig(&r);
+}
+
+static void check_case(const struct kn_ops *o, const char *name, const int ranks[ADAPTER_TARGETS], int type)
+{
+	struct sl_err err = {0};
+	struct quantize_how how = {.replace = true, .n_threads = 2};
+	float *plain = room(), *with = room(), *merged = room();
+	write_adapter(name, ranks, type, 3);
+	assert_int_equal(weight_plan_parse("f32", &how.plan, &err), 0);
+	if (adapter_merge(in_dir("base.gguf"), in_dir(name), in_dir("merged.gguf"), &how, NULL, &err) != 0)
+		fail_msg("%s", err.text);
+	answers(o, in_dir("base.gguf"), NULL, plain);
+	answers(o, in_dir("base.gguf"), name, with);
+	answers(o, in_dir("merged.gguf"), NULL, merged);
+	double off = apart(with, merged, true), changed = apart(plain, merged, false);
+	if (!(off <= 1e-4) || !(changed > 0.1))
+		fail_msg("%s: %s off by %g, where the adapter changes %g", o->name, name, off, changed);
+	free(plain);
+	free(with);
+	free(merged);
+	if (strstr(name, ".gguf") == NULL)
+		drop_folder(name);
+}
+
+/* The reference, and the fastest with activations of 32 bits. */
+static const struct kn_ops *floats(int i)
+{
+	static const char *const names[] = {"cpu-ref", "cpu-avx2", "cpu-avx512"};
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++)
+		if (strcmp((*o)->name, names[i]) == 0)
+			return *o;
+	return NULL;
+}
+
+static void test_targets(void **arg)
+{
+	(void)arg;
+	write_base("tiny-llama", "f32");
+	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		int ranks[ADAPTER_TARGETS] = {0};
+		ranks[t] = 3 + 5 * t;
+		for (int i = 1; i < 3; i++)
+			if (floats(i) != NULL)
+				check_case(floats(i), t % 2 == 0 ? "a.gguf" : "peft", ranks, KN_F32);
+	}
+}
+
+static void test_patterns(void **arg)
+{
+	(void)arg;
+	static const int mixed[ADAPTER_TARGETS] = {1, 17, 4, 64, 8, 3, 256},
+			 few[ADAPTER_TARGETS] = {16, 0, 16, 0, 0, 9, 0};
+	static const char *const shapes[] = {"tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"};
+	static const int types[] = {KN_F32, KN_BF16, KN_F16, KN_F32};
+	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+		write_base(shapes[s], "f32");
+		for (int i = s == 0 ? 0 : 1; i < 3; i++) {
+			if (floats(i) == NULL)
+				continue;
+			check_case(floats(i), "a.gguf", mixed, types[s]);
+			check_case(floats(i), "peft", few, types[s]);
+		}
+	}
+}
+
+/* ---- in company ---- */
+
+/* Sequences 0 and 3 have no adapter and an adapter each, 1 and 4 share one. */
+static const char *const files[ADAPTERS] = {"x.gguf", "y.gguf", "z.gguf"};
+static const int adapters[SEQS] = {-1, 1, 0, 2, 1};
+
+static void in_company(const struct kn_ops *o, int n_threads, float *alone[SEQS])
+{
+	static const int chunks[][SEQS] = {{40, 40, 40, 40, 40}, {1, 7, 40, 3, 2}, {5, 1, 1, 1, 16}, {2, 40, 3, 40, 1}};
+	struct rig r;
+	float *got[SEQS];
+	open_rig(&r, o, n_threads, in_dir("base.gguf"));
+	for (int i = 0; i < ADAPTERS; i++)
+		assert_int_equal(add_adapter(&r, files[i]), i);
+	for (int s = 0; s < SEQS; s++)
+		got[s] = room();
+	for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+		int from[SEQS] = {0}, left = SEQS * LENGTH;
+		while (left > 0) {
+			int take[SEQS];
+			for (int s = 0; s < SEQS; s++)
+				take[s] = LENGTH - from[s] < chunks[c][s] ? LENGTH - from[s] : chunks[c][s];
+			run(&r, from, take, adapters, got);
+			for (int s = 0; s < SEQS; s++) {
+				from[s] += take[s];
+				left -= take[s];
+			}
+		}
+		for (int s = 0; s < SEQS; s++)
+			assert_memory_equal(got[s], alone[s], (size_t)LENGTH * VOCAB * sizeof(float));
+	}
+	for (int s = 0; s < SEQS; s++)
+		free(got[s]);
+	close_rig(&r);
+}
+
+static void test_company(void **arg)
+{
+	(void)arg;
+	static const int ranks[ADAPTERS][ADAPTER_TARGETS] = {
+	    {16, 16, 16, 16, 16, 16, 16}, {8, 0, 4, 0, 0, 32, 8}, {0, 0, 0, 0, 5, 0, 1}};
+	static const int types[ADAPTERS] = {KN_BF16, KN_F32, KN_F16};
+	write_base("tiny-llama", "q8_0");
+	for (int i = 0; i < ADAPTERS; i++)
+		write_adapter(files[i], ranks[i], types[i], (uint64_t)i + 1);
+	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
+		if ((*o)->lora_shrink == NULL || strcmp((*o)->name, "cpu-ref") == 0)
+			continue;
+		float *alone[SEQS];
+		/* Each row by itself, in a model that has its adapter only. */
+		for (int s = 0; s < SEQS; s++) {
+			struct rig r;
+			float *outs[SEQS] = {0};
+			int slots[SEQS] = {-1, -1, -1, -1, -1};
+			alone[s] = outs[s] = room();
+			open_rig(&r, *o, 1, in_dir("base.gguf"));
+			if (adapters[s] >= 0)
+				slots[s] = add_adapter(&r, files[adapters[s]]);
+			for (int p = 0; p < LENGTH; p++) {
+				int from[SEQS] = {0}, take[SEQS] = {0};
+				from[s] = p;
+				take[s] = 1;
+				run(&r, from, take, slots, outs);
+			}
+			close_rig(&r);
+		}
+		assert_true(apart(alone[0], alone[1], false) > 0.1);
+		in_company(*o, 1, alone);
+		in_company(*o, 2, alone);
+		for (int s = 0; s < SEQS; s++)
+			free(alone[s]);
+	}
+}
+
+/* ---- refusals ---- */
+
+static void test_refused(void **arg)
+{
+	(void)arg;
+	static const int ranks[ADAPTER_TARGETS] = {1};
+	struct rig r;
+	struct sl_err err = {0};
+	int slot = -1;
+	write_base("tiny-llama", "f32");
+	write_adapter("a.gguf", ranks, KN_F32, 1);
+	const struct kn_ops *best = floats(2) != NULL ? floats(2) : floats(0);
+	struct kn_ops without = *best;
+	without.lora_shrink = NULL;
+	open_rig(&r, &without, 1, in_dir("base.gguf"));
+	assert_int_equal(model_load_adapter(r.m, in_dir("a.gguf"), &slot, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, best->name));
+	close_rig(&r);
+	open_rig(&r, best, 1, in_dir("base.gguf"));
+	assert_int_equal(model_load_adapter(r.m, in_dir("none.gguf"), &slot, &err), SL_EIO);
+	for (int i = 0; i < MODEL_MAX_ADAPTERS; i++)
+		assert_int_equal(add_adapter(&r, "a.gguf"), i);
+	assert_true(model_adapter_bytes(r.m, 7) > 0);
+	assert_int_equal(model_load_adapter(r.m, in_dir("a.gguf"), &slot, &err), SL_ELIMIT);
+	close_rig(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_targets, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_patterns, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_company, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
