@@ -58,9 +58,10 @@ static int open_side(struct coupling *c, struct side *s, const char *path)
 	if (a->n_ctx < MAX_PAST)
 		return bench_complain(1, "%s: the context is shorter than %d tokens", path, MAX_PAST);
 	c->n_vocab = a->n_vocab;
+	struct kn_kv layout = model_kv_layout(a, KN_F16, PAGE, a->n_layers);
+	layout.n_pages = MAX_PAST / PAGE;
 	if (c->ops->open(&kc, &s->b, &err) != 0 || model_load(path, c->ops, s->b, 1, 0, &s->m, &err) != 0 ||
-	    kv_pool_create(c->ops, s->b, KN_F16, MAX_PAST / PAGE, PAGE, a->n_layers, a->n_kv_heads, a->head_dim,
-			   &s->pool, &err) != 0)
+	    kv_pool_make(c->ops, s->b, &layout, &s->pool, &err) != 0)
 		return bench_complain(1, "%s", err.text);
 	s->logits = sl_zalloc_n((size_t)a->n_vocab, sizeof *s->logits);
 	s->p = sl_zalloc_n((size_t)a->n_vocab, sizeof *s->p);

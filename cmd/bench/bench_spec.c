@@ -99,11 +99,12 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 			       .max_rows = MOST_ROWS,
 			       .max_width = arch_widest(a),
 			       .pad_rows = true};
+	struct kn_kv layout = model_kv_layout(a, KN_F32, PAGE, a->n_layers);
+	layout.n_pages = PAST / PAGE + 2;
 	p.ops = rc == 0 ? kn_select("auto", &err) : NULL;
 	if (p.ops == NULL || p.ops->open(&kc, &p.b, &err) != 0 ||
 	    model_load(cfg->models[0].path, p.ops, p.b, MOST_ROWS, 0, &p.m, &err) != 0 ||
-	    kv_pool_create(p.ops, p.b, KN_F32, PAST / PAGE + 2, PAGE, a->n_layers, a->n_kv_heads, a->head_dim, &p.pool,
-			   &err) != 0)
+	    kv_pool_make(p.ops, p.b, &layout, &p.pool, &err) != 0)
 		rc = bench_complain(1, "%s", err.text);
 	p.logits = rc == 0 ? sl_zalloc_n((size_t)MOST_ROWS * (size_t)a->n_vocab, sizeof *p.logits) : NULL;
 	if (rc == 0 && p.logits == NULL)

@@ -88,8 +88,10 @@ static uint64_t work_of(const struct eng_model *m)
 	uint64_t widths = 3 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a);
 	uint64_t drawn = (uint64_t)m->e->cfg.max_sequences + 32; /* rows of logits that the step thread keeps */
 	uint64_t logits = a->encoder ? 0 : rows < 2 * drawn ? rows : 2 * drawn; /* the model's (model_how.max_want) */
-	return rows * widths * sizeof(float) + (drawn + logits) * (uint64_t)a->n_vocab * sizeof(float) +
-	       (uint64_t)a->n_vocab * TOKEN_BYTES;
+	const struct arch_latent *d = &a->latent; /* keys' matrices that are transposed on load (model/latent.c) */
+	uint64_t turned = d->joined ? (uint64_t)a->n_layers * (uint64_t)a->n_heads * (uint64_t)d->n : 0;
+	return (turned * (uint64_t)d->plain + rows * widths) * sizeof(float) +
+	       (drawn + logits) * (uint64_t)a->n_vocab * sizeof(float) + (uint64_t)a->n_vocab * TOKEN_BYTES;
 }
 
 /* Of models on demand: of all, and of what must be in memory together: the largest one, or the pair of a cascade. */

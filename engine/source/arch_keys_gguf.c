@@ -30,7 +30,6 @@ static const struct key_rule of_family[] = {
     {"expert_weights_norm use_parallel_residual swin_norm", "false", NULL},
     {"expert_weights_norm", "true", "qwen3moe"},
     {"expert_gating_func", "3", "gpt-oss"},
-    {"attention.indexer.*", "", "deepseek2"},
     {"expert_group_count expert_group_used_count", "1", "glm4moe"},
     {"activation_sparsity_scale", "", NULL},
     {"expert_*", "0", NULL},

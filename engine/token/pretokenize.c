@@ -55,6 +55,11 @@ enum { MAX_PATTERNS = 6, MAX_LEVELS = 16, MATCH_LIMIT = 50 * 1000 * 1000 };
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED_WORDS(before, end) before UPPER "*" LOWER "+" end "|" before UPPER "+" LOWER "*" end
+/* The same without Han characters, which Kimi K2's tokenizer subtracts: what is left after all that they are not. */
+#define NO_LETTER "\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}\\p{sc:Han}"
+#define UPPER_NO_HAN "[^\\p{Ll}" NO_LETTER "]"
+#define LOWER_NO_HAN "[^\\p{Lu}\\p{Lt}" NO_LETTER "]"
+#define KIMI_WORD(letters) "[^\\r\\n\\p{L}\\p{N}]?" letters "(?:" CONTRACTIONS ")?"
 
 static const struct pretok_kind {
 	const char *names[14];
@@ -125,6 +130,12 @@ static const struct pretok_kind {
 		     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
 		     "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*"
 		     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    },
+    {
+	.names = {"kimi-k2"},
+	.patterns = {"\\p{sc:Han}+|" KIMI_WORD(UPPER_NO_HAN "*" LOWER_NO_HAN "+") "|" KIMI_WORD(
+	    UPPER_NO_HAN "+" LOWER_NO_HAN
+			 "*") "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
     },
     {
 	.names = {"deepseek-llm"},

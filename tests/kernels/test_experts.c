@@ -82,6 +82,12 @@ static void test_groups(void **arg)
 	assert_int_equal(chosen[0], 3);
 	assert_int_equal(chosen[1], 7);
 	assert_int_equal(chosen[2], 6);
+	/* By their best ones: 0.95, 0.82, 0.88, 0.80. */
+	r.group_best = true;
+	kn_route_row(&r, logits, chosen, weights);
+	assert_int_equal(chosen[0], 0);
+	assert_int_equal(chosen[1], 4);
+	assert_int_equal(chosen[2], 1);
 	r.n_groups_used = 4;
 	kn_route_row(&r, logits, chosen, weights);
 	assert_int_equal(chosen[0], 0);

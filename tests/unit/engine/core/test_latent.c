@@ -159,6 +159,75 @@ static void as_alone(void **state)
 	free(expect);
 }
 
+/* Another model drafts: one with latent rows, or with keys and values of heads, whose pages have another size and come
+ * from the same memory. */
+static void drafted(void **state)
+{
+	(void)state;
+	static const char *const shapes[] = {"tiny-deepseek2", "tiny-llama"};
+	struct answer *expect = calloc(MOST, sizeof *expect);
+	struct eng_model_config pair[2];
+	assert_non_null(expect);
+	kv_type = "f16";
+	n_requests = 40;
+	write_model(path, shapes[0], "q8_0", NULL);
+	model[0].path = path;
+	each_alone(expect);
+	for (int i = 0; i < 2; i++) {
+		struct eng_config cfg = config();
+		write_model(other, shapes[i], "q8_0", NULL);
+		pair[0] = (struct eng_model_config){.name = "large", .path = path, .role = PROTO_ROLE_LARGE};
+		pair[1] = (struct eng_model_config){.name = "small", .path = other, .role = PROTO_ROLE_SMALL};
+		cfg.models = pair;
+		cfg.n_models = 2;
+		cfg.kv_bytes = 32 << 20;
+		cfg.spec_mode = ENG_SPEC_DRAFT;
+		cfg.spec_max_draft = 6;
+		cfg.spec_fixed = true;
+		struct proto_stats s = all_at_once(&cfg, expect, 2);
+		print_message("%s drafts: %llu, %llu of %llu tokens accepted\n", shapes[i],
+			      (unsigned long long)s.spec_drafts, (unsigned long long)s.spec_accepted,
+			      (unsigned long long)s.spec_drafted);
+		assert_true(s.spec_drafts > 0 && (i == 1 || s.spec_accepted > 0));
+	}
+	free(expect);
+}
+
+/* Beams copy pages and share them. */
+static void beams(void **state)
+{
+	(void)state;
+	enum { N = 8 };
+	struct run r;
+	struct answer *expect = calloc(N, sizeof *expect);
+	assert_non_null(expect);
+	kv_type = "q8";
+	write_model(path, "tiny-deepseek3", "f32", NULL);
+	model[0].path = path;
+	struct eng_config cfg = config();
+	for (int round = 0; round < 2; round++) {
+		cfg.page_tokens = round == 0 ? 16 : 4;
+		run_start(&r, &cfg);
+		for (int i = 0; i < N; i++) {
+			struct proto_submit req = request(i);
+			req.temperature = 0;
+			req.n = 1;
+			req.beam_width = 3;
+			if (round == 0) {
+				expect[i] = *run_one(&r, 1, &req);
+				assert_true(expect[i].n_tokens > 0);
+				continue;
+			}
+			run_submit(&r, (uint64_t)i + 1, &req);
+			run_credit(&r, (uint64_t)i + 1, TOKENS);
+		}
+		for (int i = 0; i < N && round == 1; i++)
+			run_assert_same(run_until_done(&r, (uint64_t)i + 1), &expect[i]);
+		run_stop(&r);
+	}
+	free(expect);
+}
+
 /* ---- forms ---- */
 
 static void read_file(const char *from)
@@ -401,7 +470,8 @@ static int teardown(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(as_alone), cmocka_unit_test(forms_agree),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(as_alone),      cmocka_unit_test(drafted),
+					   cmocka_unit_test(beams),         cmocka_unit_test(forms_agree),
 					   cmocka_unit_test(refused_files), cmocka_unit_test(odd_pages)};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, setup, teardown);

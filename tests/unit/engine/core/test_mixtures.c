@@ -166,8 +166,9 @@ static bool loads(float *first)
 					  .page_table = &zero,
 					  .max_pages = 1};
 		float *logits = malloc((size_t)a->n_vocab * sizeof *logits);
-		assert_int_equal(
-		    kv_pool_create(o, b, KN_F32, 1, 16, a->n_layers, a->n_kv_heads, a->head_dim, &pool, &err), 0);
+		struct kn_kv layout = model_kv_layout(a, KN_F32, 16, a->n_layers);
+		layout.n_pages = 1;
+		assert_int_equal(kv_pool_make(o, b, &layout, &pool, &err), 0);
 		assert_int_equal(model_forward(m, &s, kv_pool_layout(pool), &zero, 1, logits), 0);
 		*first = logits[0];
 		free(logits);
@@ -182,7 +183,7 @@ static bool loads(float *first)
 static void test_mutated(void **state)
 {
 	(void)state;
-	static const char *const shapes[] = {"tiny-glm4moe", "tiny-gpt-oss", "tiny-qwen2moe"};
+	static const char *const shapes[] = {"tiny-glm4moe", "tiny-gpt-oss", "tiny-qwen2moe", "tiny-deepseek3"};
 	int loaded = 0, all = 0;
 	float first;
 	uint64_t seed = 7;

@@ -477,6 +477,19 @@ static void pre_tokenizers(void **state)
 	splits("llama-bpe", "(a  \n b", "[(a][  \n][ b]");
 	splits("qwen2", "12 a.b", "[1][2][ a][.b]");
 	splits("default", "a-b 1234c", "[a][-][b][ ][123][4][c]");
+	/* Runs of Han characters are words; the others have capitals before small letters, and contractions. */
+	splits("kimi-k2",
+	       "ab\xE4\xB8\xAD\xE6\x96\x87"
+	       "CDe fG'S x\xC3\xA9 1234.\n  \xE4\xB8\xAD",
+	       "[ab][\xE4\xB8\xAD\xE6\x96\x87][CDe][ f][G'S][ x\xC3\xA9][ ][123][4][.\n][ ][ ][\xE4\xB8\xAD]");
+	/* A Han mark and a letter of that script that is a modifier; a capital and a letter without case. */
+	splits("kimi-k2",
+	       "\xE3\x80\x85"
+	       "a \xE3\x80\x85 .\xE2\xBA\x80 A\xD7\x90"
+	       "b\xCC\x81",
+	       "[\xE3\x80\x85][a][ ][\xE3\x80\x85][ .\xE2\xBA\x80][ A\xD7\x90"
+	       "b\xCC\x81]");
+	splits("deepseek-v3", "ab1234 \xE4\xB8\xAD\xE6\x96\x87.x", "[ab][123][4][ ][\xE4\xB8\xAD\xE6\x96\x87][.x]");
 	splits("deepseek-llm", "ab\n\xE4\xB8\xAD\xE6\x96\x87 12  ", "[ab][\n][\xE4\xB8\xAD\xE6\x96\x87][ ][12][  ]");
 }
 
@@ -501,7 +514,7 @@ static void hostile_texts_cost_no_square(void **state)
 {
 	(void)state;
 	static const char *const units[] = {"a", " ", "\xCC\x81", "\n", "1", "\xFF", "ab", "\t ", "  \xE4\xB8\xAD"};
-	static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "default", "deepseek-llm"};
+	static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "default", "deepseek-llm", "kimi-k2"};
 	for (size_t p = 0; p < sizeof(pres) / sizeof(pres[0]); p++) {
 		struct tokenizer *t = make(pres[p]);
 		for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
