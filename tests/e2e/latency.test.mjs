@@ -164,6 +164,9 @@ test('processes, build and pressure are told', async () => {
     assert.ok(sum(all, name) > 0, name);
   assert.ok(Math.abs(sum(all, 'process_start_time_seconds') - Date.now() / 1000) < 600);
   assert.equal(sum(all, 'sluice_build_info'), 1);
+  assert.ok(sum(all, 'sluice_tls_certificate_end_timestamp_seconds') > Date.now() / 1000);
+  assert.deepEqual(['free', 'paid'].map((tier) => sum(all, 'sluice_tier_ttft_target_seconds', { tier })), [10, 0]);
+  assert.deepEqual(['free', 'paid'].map((tier) => sum(all, 'sluice_tier_itl_target_seconds', { tier })), [0.25, 0]);
   for (const process of ['supervisor', 'engine', 'gateway']) {
     assert.ok(sum(all, 'sluice_process_resident_memory_bytes', { process }) > 1e6, process);
     assert.ok(sum(all, 'sluice_process_threads', { process }) >= 1, process);
