@@ -33,7 +33,7 @@ struct observed_gaps {
 	uint32_t n, n_tokens;             /* n_tokens: that they brought */
 };
 
-/* Why an answer ended, in words of the access log and the API. */
+/* An answer at its end, or a request for one that got none. Borrowed for the call. */
 struct observed {
 	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
 	const char *ended_by;                  /* "stop", "length", "client", "error", "refused", … */
