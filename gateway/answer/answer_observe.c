@@ -49,7 +49,7 @@ void answer_observe_first(struct answer *a, const struct answer_run *run, uint64
 	const struct proto_queued *q = gen_queued(run->gen);
 	a->first_token_ns = now_ns;
 	a->seen.cached = cached_of(q);
-	if (!a->sharing.coalesced && q->miss_reason < sizeof prompts / sizeof *prompts)
+	if (!a->sharing.coalesced && a->continued == NULL && q->miss_reason < sizeof prompts / sizeof *prompts)
 		metric_add(&prompts[q->miss_reason], 1);
 	if (now_ns >= a->started_ns)
 		latency_first_token(cells_of(a), a->seen.cached, now_ns - a->started_ns);
@@ -132,7 +132,7 @@ void answer_observe_end(struct answer *a)
 			     .status = a->seen.status,
 			     .cached = a->seen.cached,
 			     .has_answer = a->continued == NULL,
-			     .paced = tier->pace_tps > 0,
+			     .continued = a->continued != NULL,
 			     .shared = a->sharing.coalesced,
 			     .started_ns = a->started_ns,
 			     .submitted_ns = a->seen.submitted_ns,

@@ -43,10 +43,11 @@ struct observed {
 	int status;                            /* HTTP; 0: none was sent */
 	enum latency_finish finish;
 	enum latency_cached cached;
-	bool has_answer;    /* an answer was made for it; else it was refused or repeated */
-	bool failed;        /* on the server's side */
-	bool left;          /* its reader left, or a newer request replaced it */
-	bool paced, shared; /* shared: the generation of another request */
+	bool has_answer; /* an answer was made for it; else it was refused or repeated */
+	bool failed;     /* on the server's side */
+	bool left;       /* its reader left, or a newer request replaced it */
+	bool shared;     /* the generation of another request */
+	bool continued;  /* another gateway began it: has_answer is false */
 	uint64_t started_ns, submitted_ns, first_ns, ended_ns; /* by clock_now_ns; 0: not. started: its body had come */
 	uint64_t switched_ns;                                  /* when the cascade decided for its large model */
 	uint64_t ttft_target_ns, itl_target_ns;                /* 0: none */
