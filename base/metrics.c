@@ -9,7 +9,7 @@
 
 static const double MOST_SECONDS = 86400;
 
-/* Metrics are only ever added, so the list is read without the lock of those who add. */
+/* Metrics are only ever added, so reading the list needs no lock. */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER, printing = PTHREAD_MUTEX_INITIALIZER;
 static struct metric *_Atomic first;
 

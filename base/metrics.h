@@ -3,7 +3,7 @@
  * A registry of counters, gauges and histograms, printed in the Prometheus text format 0.0.4.
  * Values are registered once and updated from any thread with relaxed atomics. A metric that many threads update often
  * has a cell for each of them, which its `collect` adds up when it is printed. Names and label texts are borrowed for
- * the life of the process. Printing takes no lock that registering or updating takes.
+ * the life of the process. Registering and updating never wait for a print.
  */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H

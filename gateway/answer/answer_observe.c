@@ -10,8 +10,19 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "gateway/answer/answer_priv.h"
 #include "gateway/auth/snapshot.h"
+
+#define PREFIX(miss)                                                                  \
+	METRIC_OF(METRIC_COUNTER, "sluice_prefix_prompts_total", "miss=\"" miss "\"", \
+		  "Prompts by why no more of them came from the prefix tree; none: all that can be reused did")
+static struct metric prompts[] = {[PROTO_MISS_NONE] = PREFIX("none"),
+				  [PROTO_MISS_NEW] = PREFIX("new"),
+				  [PROTO_MISS_EVICTED] = PREFIX("evicted"),
+				  [PROTO_MISS_PRIVATE] = PREFIX("private"),
+				  [PROTO_MISS_SHORT] = PREFIX("short")};
+METRICS(prompts);
 
 static struct latency_cells *cells_of(const struct answer *a)
 {
@@ -21,7 +32,7 @@ static struct latency_cells *cells_of(const struct answer *a)
 void answer_observe_run(struct answer *a, struct answer_run *run)
 {
 	if (a->seen.submitted_ns == 0)
-		a->seen.submitted_ns = gw_read_clock(a->app->t);
+		a->seen.submitted_ns = clock_now_ns();
 	gen_observe(run->gen, cells_of(a));
 }
 
@@ -35,8 +46,11 @@ static enum latency_cached cached_of(const struct proto_queued *q)
 
 void answer_observe_first(struct answer *a, const struct answer_run *run, uint64_t now_ns)
 {
+	const struct proto_queued *q = gen_queued(run->gen);
 	a->first_token_ns = now_ns;
-	a->seen.cached = cached_of(gen_queued(run->gen));
+	a->seen.cached = cached_of(q);
+	if (!a->sharing.coalesced && a->continued == NULL && q->miss_reason < sizeof prompts / sizeof *prompts)
+		metric_add(&prompts[q->miss_reason], 1);
 	if (now_ns >= a->started_ns)
 		latency_first_token(cells_of(a), a->seen.cached, now_ns - a->started_ns);
 }
@@ -118,7 +132,7 @@ void answer_observe_end(struct answer *a)
 			     .status = a->seen.status,
 			     .cached = a->seen.cached,
 			     .has_answer = a->continued == NULL,
-			     .paced = tier->pace_tps > 0,
+			     .continued = a->continued != NULL,
 			     .shared = a->sharing.coalesced,
 			     .started_ns = a->started_ns,
 			     .submitted_ns = a->seen.submitted_ns,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread takes the whole buffer and leaves an empty one, so whoever puts a line waits for a copy at most. It is
+ * The thread takes the whole buffer and leaves an empty one, so a caller of aside_put waits for a copy at most. It is
  * detached and frees itself.
  */
 #include "gateway/observe/aside.h"

@@ -49,14 +49,21 @@ static const struct {
 		  [GAP] = KIND(gap_bounds, 1e-9),
 		  [TOKENS] = KIND(token_bounds, 1)};
 
-/* The bounds in observed units. */
-static uint64_t limits[KINDS][METRIC_MAX_BUCKETS];
+/* The bounds in observed units, and behind them one that no value is above. The search begins at the first bound that a
+ * value of so many bits can be below: two or three are looked at, not all. */
+static uint64_t limits[KINDS][METRIC_MAX_BUCKETS + 1];
+static uint8_t first_of_bits[KINDS][65];
 
 __attribute__((constructor)) static void set_limits(void)
 {
-	for (int k = 0; k < KINDS; k++)
-		for (int i = 0; i < kinds[k].n; i++)
-			limits[k][i] = (uint64_t)(kinds[k].bounds[i] / kinds[k].scale + 0.5);
+	for (int k = 0; k < KINDS; k++) {
+		for (int i = 0; i <= METRIC_MAX_BUCKETS; i++)
+			limits[k][i] =
+			    i < kinds[k].n ? (uint64_t)(kinds[k].bounds[i] / kinds[k].scale + 0.5) : UINT64_MAX;
+		for (unsigned bits = 1; bits <= 64; bits++)
+			while (limits[k][first_of_bits[k][bits]] < (uint64_t)1 << (bits - 1))
+				first_of_bits[k][bits]++;
+	}
 }
 
 /* ---- cells ---- */
@@ -72,21 +79,28 @@ struct latency_cells {
 	atomic_uint_least64_t slow_ns, finished[LATENCY_FINISHES];
 };
 
-static void add(const struct latency_cells *c, atomic_uint_least64_t *to, uint64_t n)
+static inline void add(bool shared, atomic_uint_least64_t *to, uint64_t n)
 {
-	if (c->shared)
+	if (shared)
 		atomic_fetch_add_explicit(to, n, memory_order_relaxed);
 	else
 		atomic_store_explicit(to, atomic_load_explicit(to, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-static void observe(const struct latency_cells *c, struct cell *to, enum kind kind, uint64_t v)
+/* How many bounds are below v. */
+static inline unsigned bucket_of(enum kind kind, uint64_t v)
 {
-	int i = 0, n = kinds[kind].n;
-	while (i < n && v > limits[kind][i])
+	unsigned i = first_of_bits[kind][v > 0 ? 64 - __builtin_clzll(v) : 0];
+	while (limits[kind][i] < v)
 		i++;
-	add(c, &to->counts[i], 1);
-	add(c, &to->sum, v);
+	return i;
+}
+
+static inline void observe(const struct latency_cells *c, struct cell *to, enum kind kind, uint64_t v)
+{
+	bool shared = c->shared;
+	add(shared, &to->counts[bucket_of(kind, v)], 1);
+	add(shared, &to->sum, v);
 }
 
 /* ---- rows ---- */
@@ -350,7 +364,7 @@ uint64_t latency_gap(struct latency_cells *c, bool paced, uint64_t ns, uint32_t 
 		return slow;
 	observe(c, &c->itl[paced], GAP, ns);
 	if (slow > 0)
-		add(c, &c->slow_ns, slow);
+		add(c->shared, &c->slow_ns, slow);
 	return slow;
 }
 
@@ -364,7 +378,7 @@ void latency_end(struct latency_cells *c, const struct latency_answer *a)
 {
 	if (c == NULL)
 		return;
-	add(c, &c->finished[a->finish], 1);
+	add(c->shared, &c->finished[a->finish], 1);
 	observe_known(c, &c->e2e, RUN, a->e2e_ns);
 	observe_known(c, &c->queue, WAIT, a->queue_ns);
 	observe_known(c, &c->prefill[a->cached], WAIT, a->prefill_ns);

@@ -33,7 +33,7 @@ struct observed_gaps {
 	uint32_t n, n_tokens;             /* n_tokens: that they brought */
 };
 
-/* Why an answer ended, in words of the access log and the API. */
+/* An answer at its end, or a request for one that got none. Borrowed for the call. */
 struct observed {
 	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
 	const char *ended_by;                  /* "stop", "length", "client", "error", "refused", … */
@@ -43,10 +43,11 @@ struct observed {
 	int status;                            /* HTTP; 0: none was sent */
 	enum latency_finish finish;
 	enum latency_cached cached;
-	bool has_answer;    /* an answer was made for it; else it was refused or repeated */
-	bool failed;        /* on the server's side */
-	bool left;          /* its reader left, or a newer request replaced it */
-	bool paced, shared; /* shared: the generation of another request */
+	bool has_answer; /* an answer was made for it; else it was refused or repeated */
+	bool failed;     /* on the server's side */
+	bool left;       /* its reader left, or a newer request replaced it */
+	bool shared;     /* the generation of another request */
+	bool continued;  /* another gateway began it: has_answer is false */
 	uint64_t started_ns, submitted_ns, first_ns, ended_ns; /* by clock_now_ns; 0: not. started: its body had come */
 	uint64_t switched_ns;                                  /* when the cascade decided for its large model */
 	uint64_t ttft_target_ns, itl_target_ns;                /* 0: none */

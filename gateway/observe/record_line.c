@@ -96,7 +96,9 @@ static int put_counts(struct sl_buf *out, const struct observed *o)
 		rc = put_text(out, "cascade", o->cascade);
 	if (rc == 0)
 		rc = put_number(out, "stopped_at", o->left && o->has_answer, o->n_answer);
-	return rc == 0 && o->shared ? buf_append_str(out, ",\"shared\":true") : rc;
+	if (rc == 0 && o->shared)
+		rc = buf_append_str(out, ",\"shared\":true");
+	return rc == 0 && o->continued ? buf_append_str(out, ",\"continued\":true") : rc;
 }
 
 int record_print(struct sl_buf *out, const struct observed *o, enum observed_verdict v, uint64_t tenant,

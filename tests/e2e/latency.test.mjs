@@ -71,6 +71,17 @@ test('an answer moves each family once, and its times add up', async () => {
   }
 });
 
+test('panels of dashboards for vLLM find their metrics', async () => {
+  const all = await scrape(), names = new Set(all.filter((s) => s.labels.model_name === 'demo-small').map((s) => s.name));
+  for (const family of ['time_to_first_token_seconds', 'inter_token_latency_seconds', 'time_per_output_token_seconds', 'request_time_per_output_token_seconds', 'e2e_request_latency_seconds',
+    'request_queue_time_seconds', 'request_prefill_time_seconds', 'request_decode_time_seconds', 'request_prompt_tokens', 'request_generation_tokens'])
+    for (const part of ['bucket', 'sum', 'count']) assert.ok(names.has(`vllm:${family}_${part}`), family);
+  for (const name of ['num_requests_running', 'num_requests_waiting', 'kv_cache_usage_perc', 'num_preemptions_total', 'prefix_cache_queries_total', 'prefix_cache_hits_total', 'prompt_tokens_total',
+    'generation_tokens_total', 'request_success_total', 'spec_decode_num_drafts_total', 'spec_decode_num_draft_tokens_total', 'spec_decode_num_accepted_tokens_total'])
+    assert.ok(names.has(`vllm:${name}`), name);
+  assert.ok(await until(async () => sum(await scrape(), 'vllm:generation_tokens_total', { model_name: 'demo-small' }) >= 10, PATIENCE));
+});
+
 test('n = 8: gaps are those of each choice', async () => {
   const { h, result } = await gains('paid', 'demo-small', 1, () => chat(server.http, server.keys.paid, { model: 'demo-small', n: 8, messages: user('a b c d e f'), stream_options: { include_usage: true } }));
   assert.equal(result.usage.completion_tokens, 8 * 7);
@@ -96,7 +107,7 @@ test('the upload of a body is not counted', async () => {
     assert.ok(h[`sluice_${f}_seconds`].sum <= (result + 2) / 1000, `${f}: ${h[`sluice_${f}_seconds`].sum} s of ${result} ms`);
 });
 
-test('paced streams have their own label, and those below reading speed are told', async () => {
+test('paced streams have their own label, and time below reading speed is counted', async () => {
   const { h, gain } = await gains('free', 'demo-small', 1, () => chat(server.http, server.keys.free, { model: 'demo-small', messages: user(Array.from({ length: 24 }, (_, i) => `w${i}`).join(' ')) }));
   assert.equal(gain('sluice_itl_seconds_count', { paced: 'no' }), 0);
   assert.equal(gain('sluice_itl_seconds_count', { paced: 'yes' }), h.sluice_itl_seconds.count);
@@ -158,12 +169,15 @@ test('percentiles of a scrape lie in the bucket of what a client counts', async 
   assert.ok(h.sluice_ttft_seconds.sum <= times.reduce((a, b) => a + b) + 0.016);
 });
 
-test('processes, build and pressure are told', async () => {
+test('processes, build and pressure are reported', async () => {
   const all = await scrape();
   for (const name of ['process_cpu_seconds_total', 'process_resident_memory_bytes', 'process_virtual_memory_bytes', 'process_open_fds', 'process_max_fds', 'process_start_time_seconds'])
     assert.ok(sum(all, name) > 0, name);
   assert.ok(Math.abs(sum(all, 'process_start_time_seconds') - Date.now() / 1000) < 600);
   assert.equal(sum(all, 'sluice_build_info'), 1);
+  assert.ok(sum(all, 'sluice_tls_certificate_end_timestamp_seconds') > Date.now() / 1000);
+  assert.deepEqual(['free', 'paid'].map((tier) => sum(all, 'sluice_tier_ttft_target_seconds', { tier })), [10, 0]);
+  assert.deepEqual(['free', 'paid'].map((tier) => sum(all, 'sluice_tier_itl_target_seconds', { tier })), [0.25, 0]);
   for (const process of ['supervisor', 'engine', 'gateway']) {
     assert.ok(sum(all, 'sluice_process_resident_memory_bytes', { process }) > 1e6, process);
     assert.ok(sum(all, 'sluice_process_threads', { process }) >= 1, process);

@@ -69,6 +69,20 @@ test('what an answer was not is told too', async () => {
   assert.match(cascade.cascade, /^\w+\/[\w-]+, (escalated: [\w-]+, )?small \d+ of \d+, large \d+ of \d+$/);
 });
 
+test('an answer that is shared or repeated is one of its own', async () => {
+  const body = { messages: user('slow-small@1500 one two three'), temperature: 0, seed: 7 };
+  const both = await Promise.all(['twin-1', 'twin-2'].map((id) => ask(server.keys.paid, body, id)));
+  for (const r of both) assert.equal(r.text, 'slow-small@1500 one two three');
+  const twins = [await record('twin-1'), await record('twin-2')].sort((a, b) => !!a.shared - !!b.shared);
+  assert.deepEqual(twins.map((t) => t.shared), [undefined, true], JSON.stringify(twins));
+  assert.ok('queue_ms' in twins[0] && !('queue_ms' in twins[1]) && twins[1].ttft_ms > 0 && twins[1].itl_ms > 0, JSON.stringify(twins));
+  const again = (id) => chat(server.http, server.keys.paid, { model: 'demo-small', messages: user('same again') }, { headers: { 'x-request-id': id, 'idempotency-key': 'k-1' } });
+  const first = await again('once-1'), second = await again('once-2');
+  assert.equal(second.text, first.text);
+  const line = await record('once-2');
+  assert.deepEqual([line.status, line.ended_by, line.good, 'ttft_ms' in line], [200, 'repeated', null, false], JSON.stringify(line));
+});
+
 test("a client's own id is honoured if it can stand anywhere as it is", async () => {
   const id = async (own) => (await request(server.http, '/v1/models', { headers: { authorization: `Bearer ${server.keys.paid}`, 'x-request-id': own } })).headers['x-request-id'];
   for (const good of ['a', 'trace:"quoted"\\1', 'x'.repeat(128)]) assert.equal(await id(good), good);

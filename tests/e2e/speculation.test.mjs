@@ -31,7 +31,7 @@ async function answers(server) {
 
 async function counted(server, name) {
   const found = (await request(server.http, '/metrics', { headers: { authorization: `Bearer ${server.keys.admin}` } })).body
-    .match(new RegExp(`^${name} (\\d+)$`, 'm'));
+    .match(new RegExp(`^${name}(?:\\{model_name="demo-large"\\})? (\\d+)$`, 'm'));
   assert.ok(found, name);
   return Number(found[1]);
 }

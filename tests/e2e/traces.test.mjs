@@ -92,7 +92,7 @@ test("an escalated cascade's trace has its switch", async () => {
   assert.ok(spans.some((s) => s.name === 'switch'), `not escalated: ${attribute(root, 'sluice.cascade')}`);
 });
 
-test('whoever does not sample is not exported, and what is no traceparent is ignored', async () => {
+test('requests that their caller does not sample are not exported, and an invalid traceparent is ignored', async () => {
   const id = TRACE.replace(/^4/, '6');
   const hostile = [`00-${id}-${PARENT}-00`, `00-${id}-${PARENT}-01x`, `00-${id}-${PARENT}-0g`, `00-${id.toUpperCase()}-${PARENT}-01`, `ff-${id}-${PARENT}-01`,
     `00-${'0'.repeat(32)}-${PARENT}-01`, `00-${id}-${'0'.repeat(16)}-01`, `00-${id}-${PARENT}`, `00_${id}-${PARENT}-01`, '-'.repeat(55), 'x'.repeat(8000), `01-${id}-${PARENT}-01.more`];
@@ -107,7 +107,7 @@ test('whoever does not sample is not exported, and what is no traceparent is ign
   assert.ok(await until(async () => (await exported()) === before1 + 1, PATIENCE));
 });
 
-test('a collector that refuses, hangs, drips or is gone: answers come, traces are counted as lost, and that is said once', async () => {
+test('a collector that refuses, hangs, drips or is gone: answers come, lost traces are counted and logged once', async () => {
   const lost = async () => sum(samples(await server.metrics()), 'sluice_traces_lost_total', { why: 'export' });
   const said = () => server.log().split('\n').filter((l) => /trace\.endpoint: .*(does not answer|answers 503): traces are dropped/.test(l)).length;
   let n = await lost();
