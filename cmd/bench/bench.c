@@ -23,6 +23,8 @@ static const char usage[] =
     "              [--kv TYPE] [--weights FOLDER] [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--sequences N] [--step-tokens N]\n"
     "              [--itl-target MS] [--json]\n"
+    "       sluice bench adapters FILE [--streams N] [--adapters N] [--rank N] [--type TYPE] [--past N]\n"
+    "              [--repeat N] [--threads N] [--json]\n"
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"
     "       sluice bench constrained FILE [--streams N] [--tokens N] [--rounds N] [--threads N] [--json]\n"
@@ -50,6 +52,8 @@ static const char usage[] =
     "model     tokens per second of a model file for prompts and answers, relative to those peaks\n"
     "engine    the engine with scheduler and prefix tree. Scenarios: shared-prefix, no-sharing, long-prompt,\n"
     "          fair-share, fair-tiers, prediction, planning (default: all)\n"
+    "adapters  steps of streams with low-rank adapters of their own, and prompts with one, compared with the same\n"
+    "          without, and with what the adapters' bytes and multiply-adds cost at least\n"
     "speculation  drafts from the text and from a small model: steps and time saved or lost\n"
     "constrained  streams held to schemas, compared with free ones: tokens per second of the step thread\n"
     "coupling  how often a draft model draws the token of its model, and the most that any rule allows\n"
@@ -156,6 +160,7 @@ int bench_run(int argc, char **argv)
 	} commands[] = {{"machine", bench_machine},
 			{"model", bench_model},
 			{"engine", bench_engine},
+			{"adapters", bench_adapters},
 			{"speculation", bench_speculation},
 			{"constrained", bench_constrained},
 			{"coupling", bench_coupling},

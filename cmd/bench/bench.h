@@ -29,6 +29,7 @@ const char *bench_server(void);
 int bench_machine(int argc, char **argv);
 int bench_model(int argc, char **argv);
 int bench_engine(int argc, char **argv);
+int bench_adapters(int argc, char **argv);
 int bench_speculation(int argc, char **argv);
 int bench_constrained(int argc, char **argv);
 int bench_coupling(int argc, char **argv);

@@ -80,11 +80,11 @@ void adapter_a_row(const struct adapter_matrix *m, int row, float *out) { half_r
 
 void adapter_b_row(const struct adapter_matrix *m, int row, float *out)
 {
-	int d = m->head_dim, from = row;
-	if (d > 0 && m->apart) /* the base has halves, B has pairs */
-		from = row / d * d + row % d % (d / 2) * 2 + row % d / (d / 2);
-	else if (d > 0)
-		from = row / d * d + row % 2 * (d / 2) + row % d / 2;
+	int d = m->head_dim, half = d / 2, from = row;
+	if (half > 0 && m->apart) /* the base has halves, B has pairs */
+		from = row / d * d + row % d % half * 2 + row % d / half;
+	else if (half > 0)
+		from = row / d * d + row % 2 * half + row % d / 2;
 	half_row(&m->b, (uint64_t)from, out);
 }
 

@@ -277,8 +277,11 @@ int adapter_make(const struct adapter_make *m, struct sl_err *err)
 	rc = model_file_arch(base, &k.arch, err);
 	if (rc == 0)
 		rc = check_base(&k);
+	bool file = text_ends(m->out, ".gguf");
+	if (rc == 0 && file && model_file_folder(base) == NULL && !model_file_is_random(base))
+		rc = out_file_is_not(m->out, m->base, err);
 	if (rc == 0)
-		rc = text_ends(m->out, ".gguf") ? write_gguf(&k) : write_folder(&k);
+		rc = file ? write_gguf(&k) : write_folder(&k);
 	model_file_close(base);
 	return rc;
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/adapter/adapter_merge.h"
 
+#include <sys/stat.h>
+
 #include "base/alloc.h"
+#include "base/file.h"
+#include "base/out_file.h"
 #include "engine/adapter/adapter.h"
 
 /* The matrix that is converted: its A as floats. */
@@ -51,6 +55,14 @@ static void add(void *ctx, uint64_t row, float *x)
 	}
 }
 
+/* Refuses to overwrite the adapter; quantize_model does the base. */
+static int is_not_written(const char *adapter, const char *out, struct sl_err *err)
+{
+	struct stat st;
+	return file_stat(adapter, &st) == 0 && S_ISDIR(st.st_mode) ? out_file_is_not_in(out, adapter, ".gguf", err)
+								   : out_file_is_not(out, adapter, err);
+}
+
 int adapter_merge(const char *base, const char *adapter, const char *out, const struct quantize_how *how,
 		  struct convert_progress *p, struct sl_err *err)
 {
@@ -69,6 +81,8 @@ int adapter_merge(const char *base, const char *adapter, const char *out, const 
 		rc = adapter_open(adapter, f, &arch, &a, err);
 	model_file_close(f);
 	g.adapter = a;
+	if (rc == 0)
+		rc = is_not_written(adapter, out, err);
 	if (rc == 0)
 		rc = quantize_model(base, out, &merging, NULL, p, err);
 	sl_free(g.a);

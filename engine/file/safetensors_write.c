@@ -42,13 +42,13 @@ int st_writer_create(const char *path, bool replace, struct st_writer **out, str
 void st_add_matrix(struct st_writer *w, const char *name, int type, uint64_t n_rows, uint64_t width)
 {
 	char line[ST_MAX_NAME + 160];
-	uint64_t bytes = n_rows * kn_row_bytes(type, (size_t)width);
+	unsigned long long from = w->bytes, to = from + n_rows * kn_row_bytes(type, (size_t)width);
 	BUG_IF(w->head_is_out || (type != KN_F32 && type != KN_F16 && type != KN_BF16), "tensor %s", name);
-	int n = snprintf(
-	    line, sizeof line, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%llu,%llu],\"data_offsets\":[%llu,%llu]}",
-	    w->bytes > 0 ? "," : "", name, kn_type_name(type), (unsigned long long)n_rows, (unsigned long long)width,
-	    (unsigned long long)w->bytes, (unsigned long long)(w->bytes + bytes));
-	w->bytes += bytes;
+	int n = snprintf(line, sizeof line,
+			 "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%llu,%llu],\"data_offsets\":[%llu,%llu]}",
+			 from > 0 ? "," : "", name, kn_type_name(type), (unsigned long long)n_rows,
+			 (unsigned long long)width, from, to);
+	w->bytes = to;
 	if (w->err.code == 0 && buf_append(&w->head, line, (size_t)n) != 0)
 		sl_errf(&w->err, SL_ENOMEM, "%s: no memory", w->file.path);
 }

@@ -44,7 +44,7 @@
 #define HF SERVER_TRANSFORMERS
 
 const struct request_field request_fields[] = {
-    REFUSED("adapter_id", ALL, TYPE_STR, TGI, harmless_empty, "Adapters are not loaded."),
+    REFUSED("adapter_id", ALL, TYPE_STR, TGI, harmless_empty, "An adapter is a model: MODEL:NAME."),
     IGNORED("adaptive_decay", ALL, TYPE_NUM, LLAMA),
     REFUSED("adaptive_target", ALL, TYPE_NUM, LLAMA, harmless_negative, "Use 'min_p' or 'typical_p'."),
     HONOURED("add_generation_prompt", CHAT, TYPE_BOOL, VLLM | SGLANG | LLAMA, INTO(ADD_GENERATION_PROMPT)),
@@ -167,10 +167,10 @@ const struct request_field request_fields[] = {
     HONOURED("logprobs", CHAT, TYPE_BOOL, 0, INTO(LOGPROBS)),
     HONOURED("logprobs", COMP, TYPE_INT, 0, RANGE(0, PROTO_MAX_TOP_LOGPROBS), INTO(LOGPROBS)),
     REFUSED("logprobs", RESP, TYPE_BOOL, 0, harmless_false, "Use 'include' or 'top_logprobs'."),
-    REFUSED("lora", ALL, TYPE_ARR, LLAMA, harmless_empty, "Adapters are not loaded."),
-    REFUSED("lora_id", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "Adapters are not loaded."),
-    REFUSED("lora_path", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "Adapters are not loaded."),
-    REFUSED("lora_request", ALL, TYPE_OBJ, VLLM, harmless_empty, "Adapters are not loaded."),
+    REFUSED("lora", ALL, TYPE_ARR, LLAMA, harmless_empty, "An adapter is a model: MODEL:NAME."),
+    REFUSED("lora_id", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "An adapter is a model: MODEL:NAME."),
+    REFUSED("lora_path", ALL, TYPE_STR | TYPE_ARR, SGLANG, harmless_empty, "An adapter is a model: MODEL:NAME."),
+    REFUSED("lora_request", ALL, TYPE_OBJ, VLLM, harmless_empty, "An adapter is a model: MODEL:NAME."),
     IGNORED("low_vram", ALL, TYPE_BOOL, OLLAMA),
     IGNORED("main_gpu", ALL, TYPE_INT, OLLAMA),
     HONOURED("max_completion_tokens", CHAT, TYPE_INT, 0, RANGE(1, INT32_MAX), INTO(MAX_COMPLETION_TOKENS)),

@@ -76,6 +76,44 @@ describe('model inspect', () => {
   });
 });
 
+describe('model adapter', () => {
+  const at = (name) => join(folder, name), adapter = (...args) => ['model', 'adapter', ...args];
+
+  test('makes, inspects and merges both forms', () => {
+    const base = at('adapter-base.gguf'), greedy = ['--raw', '--prompt', 'the sea', '--tokens', '8', '--temperature', '0', '--json', '--logprobs'];
+    good(['model', 'random', '--shape', 'tiny-qwen2', '--type', 'f32', base]);
+    for (const out of [at('one.gguf'), at('one')]) {
+      assert.equal(good(adapter('make', base, out, '--rank', '4,q=8', '--targets', 'q,o,down', '--seed', '9')).out, `${out}\n`);
+      assert.match(good(adapter('inspect', out, '--base', base)).out, /^q +2 matrices, rank 8, scale 2\no +2 matrices, rank 4, scale 4\ndown +2 matrices, rank 4, scale 4$/m);
+      const json = JSON.parse(good(adapter('inspect', out, '--json')).out);
+      assert.deepEqual(json.targets.down.map((m) => [m.layer, m.rank, m.inputs, m.outputs]), [[0, 4, 512, 256], [1, 4, 512, 256]]);
+      assert.deepEqual(json.targets.v, []);
+      good(adapter('merge', base, out, '--type', 'f32', at('one-merged.gguf'), '--force'));
+      const merged = JSON.parse(good(['model', 'generate', at('one-merged.gguf'), ...greedy]).out);
+      const served = JSON.parse(good(['model', 'generate', base, '--adapter', out, ...greedy]).out);
+      assert.deepEqual(served.tokens, merged.tokens);
+      served.logprobs.forEach((l, i) => assert.ok(Math.abs(l - merged.logprobs[i]) < 1e-4));
+      bad(adapter('make', base, out), '', 1, /one.*exist/i);
+      bad(adapter('merge', base, out, '--type', 'f32', out.endsWith('.gguf') ? out : join(out, 'adapter_config.json'), '--force'), '', 1, /is the same file as/);
+    }
+    bad(adapter('make', base, base, '--force'), '', 1, /is the same file as/);
+    bad(adapter('inspect', at('one.gguf'), '--base', SMALL), '', 1, /one\.gguf: .*(general\.architecture|tensor)/);
+    const other = sluice(['model', 'generate', SMALL, '--adapter', at('one'), '--prompt', 'a']);
+    assert.equal(other.status, 1);
+    assert.match(other.err, /^sluice model: .*one: tensor .*q_proj.*is for 256 inputs, but the base's blk\.0\.attn_q\.weight has 128$/m);
+  });
+
+  test('refuses what it does not understand', () => {
+    bad(adapter('mend', SMALL), '', USAGE, /mend: not one of inspect, merge, make/);
+    bad(adapter('inspect', 'README.md'), '', 1, /README\.md: not a GGUF file/);
+    bad(adapter('merge', SMALL, at('one.gguf'), at('two.gguf')), '', USAGE, /needs a model, an adapter, --type/);
+    for (const rank of ['0', '257', 'x', '4,q', '4,q=', '4,', 'z=4', '1.5']) bad(adapter('make', SMALL, at('no.gguf'), '--rank', rank), '', USAGE, /--rank .* is not/);
+    bad(adapter('make', SMALL, at('no.gguf'), '--targets', 'q,x'), '', USAGE, /--targets q,x is not/);
+    bad(adapter('make', SMALL, at('no.gguf'), '--type', 'q8_0'), '', USAGE, /none of f32, f16, bf16/);
+    bad(adapter('make', SMALL, at('no.gguf'), '--alpha', '0'), '', USAGE, /--alpha 0 is not/);
+  });
+});
+
 describe('model random and quantize', () => {
   test('a file of random weights runs, also as another type', () => {
     const file = join(folder, 'random.gguf'), other = join(folder, 'other.gguf');

@@ -197,6 +197,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 									  .role = 2,
 									  .percent = 54,
 									  .residence = PROTO_RESIDENCE_COMING,
+									  .parent = 1,
 									  .n_ctx = 2048,
 									  .n_vocab = 32000,
 									  .n_params = 1234567890123,

@@ -112,6 +112,47 @@ static void test_configured(void **unused)
 	sluice_config_free(&cfg);
 }
 
+/* Adapters are named with their base, and refused by their key. */
+static void test_adapters(void **unused)
+{
+	static const struct {
+		const char *sets[2], *key, *words;
+	} wrong[] = {
+	    {{"engine.adapters.x.path=x", "engine.adapters.x.model=c"},
+	     "engine.adapters.x.model",
+	     "no model is named 'c'"},
+	    {{"engine.adapters.y:z.path=x", "engine.adapters.y:z.model=a"}, "engine.adapters.y:z", "letters, digits"},
+	    {{"engine.adapters.b.path=x", "engine.adapters.b.model=a"},
+	     "engine.adapters.b.name",
+	     "two models are named 'a:b'"},
+	    {{"engine.adapters.x.path=x", "gateway.default_model=a:y"}, "engine.adapters.x", "model"},
+	    {{"engine.adapters.x.model=a", "engine.adapters.x.path="}, "engine.adapters.x.path", ""},
+	    {{"gateway.default_model=a:y", "state=/tmp/s"}, "gateway.default_model", "no model is named 'a:y'"},
+	};
+	const char *sets[] = {"engine.models.a.path=p", "engine.models.a:b.path=q", "engine.adapters.x.path=r",
+			      "engine.adapters.x.model=a:b", "gateway.default_model=a:b:x"};
+	struct eng_model_config models[PROTO_MAX_MODELS];
+	struct eng_config eng;
+	struct sluice_config cfg;
+	struct sl_err err = {0};
+	(void)unused;
+	if (sluice_config_load(&cfg, NULL, sets, 5, &err) != 0)
+		fail_msg("%s", err.text);
+	sluice_engine_config(&cfg, models, &eng);
+	assert_int_equal(eng.n_adapters, 1);
+	assert_string_equal(eng.adapters[0].name, "a:b:x");
+	assert_string_equal(eng.adapters[0].path, "r");
+	assert_string_equal(models[eng.adapters[0].model].name, "a:b");
+	sluice_config_free(&cfg);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		const char *with[] = {sets[0], sets[1], wrong[i].sets[0], wrong[i].sets[1]};
+		err = (struct sl_err){0};
+		assert_int_not_equal(sluice_config_load(&cfg, NULL, with, 4, &err), 0);
+		if (strstr(err.text, wrong[i].key) == NULL || strstr(err.text, wrong[i].words) == NULL)
+			fail_msg("\"%s\", not %s: %s", err.text, wrong[i].key, wrong[i].words);
+	}
+}
+
 static void test_default_folder(void **unused)
 {
 	const char *sets[] = {"state=/tmp/s"}, *wrong[] = {"hub.endpoint=ftp://hub.example"};
@@ -128,6 +169,6 @@ static void test_default_folder(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_find), cmocka_unit_test(test_configured),
-					   cmocka_unit_test(test_default_folder)};
+					   cmocka_unit_test(test_adapters), cmocka_unit_test(test_default_folder)};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -29,7 +29,7 @@
 #include "base/log.h"
 #include "cmd/serve/grant.h"
 
-enum { PATIENCE_MS = 20000, N_SETS = 16 };
+enum { PATIENCE_MS = 20000, N_SETS = 20 };
 
 static char dir[64], state[96];
 static char sets[N_SETS][256];
@@ -77,6 +77,8 @@ static int setup(void **unused)
 	snprintf(sets[n++], sizeof *sets, "cascade.log=%s", at("out.jsonl"));
 	snprintf(sets[n++], sizeof *sets, "engine.models.split.path=%s", at("m-00001-of-00003.gguf"));
 	snprintf(sets[n++], sizeof *sets, "engine.models.folder.path=%s", at("folder"));
+	snprintf(sets[n++], sizeof *sets, "engine.adapters.one.path=%s", at("one.gguf"));
+	snprintf(sets[n++], sizeof *sets, "engine.adapters.one.model=folder");
 	snprintf(sets[n++], sizeof *sets, "gateway.listeners.local.unix=%s", at("local.sock"));
 	snprintf(sets[n++], sizeof *sets, "gateway.listeners.local.mode=0600");
 	snprintf(sets[n++], sizeof *sets, "gateway.http=127.0.0.1:8123");
@@ -235,6 +237,11 @@ static void models_are_files_parts_and_folders(void **unused)
 	refuses(GRANT_ENGINE, at("folder/../key.pem"), EPERM);
 	refuses(GRANT_ENGINE, at("folder/.."), EPERM);
 	refuses(GRANT_ENGINE, at("foldersecret"), EPERM);
+	/* An adapter, as a model: a file or what is in a folder. */
+	make_file(at("one.gguf"), "x");
+	opens(GRANT_ENGINE, at("one.gguf"));
+	refuses(GRANT_GATEWAY, at("one.gguf"), EPERM);
+	refuses(GRANT_ENGINE, at("two.gguf"), EPERM);
 	struct call c = {.op = BROKER_LOOK, .path = at("folder")};
 	assert_int_equal(call(&c, GRANT_ENGINE), 0);
 	assert_true(S_ISDIR(c.file.mode));

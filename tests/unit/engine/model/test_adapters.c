@@ -346,6 +346,35 @@ static void test_refused(void **arg)
 	close_rig(&r);
 }
 
+/* Whatever allocation fails: it is no memory, nothing is lost, and the next try has the adapter. */
+static void test_no_memory(void **arg)
+{
+	(void)arg;
+	static const int ranks[ADAPTER_TARGETS] = {4, 0, 2, 0, 0, 8, 1};
+	const struct kn_ops *best = floats(2) != NULL ? floats(2) : floats(0);
+	write_base("tiny-llama", "q8_0");
+	for (int form = 0; form < 2; form++) {
+		const char *name = form == 0 ? "a.gguf" : "peft";
+		struct rig r;
+		int rc = SL_ENOMEM, slot = -1, n_failed = 0;
+		write_adapter(name, ranks, KN_BF16, 1);
+		open_rig(&r, best, 1, in_dir("base.gguf"));
+		for (long nth = 1; rc != 0; nth++) {
+			struct sl_err err = {0};
+			fault_arm(FAULT_ALLOC, nth, 1);
+			rc = model_load_adapter(r.m, in_dir(name), &slot, &err);
+			fault_disarm_all();
+			if (rc != 0 && (rc != SL_ENOMEM || err.text[0] == '\0'))
+				fail_msg("%d: %s", rc, err.text);
+			n_failed += rc != 0;
+		}
+		assert_true(n_failed > 10);
+		assert_int_equal(slot, 0);
+		close_rig(&r);
+	}
+	drop_folder("peft");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -353,6 +382,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_patterns, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_company, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

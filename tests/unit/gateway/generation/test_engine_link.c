@@ -47,6 +47,39 @@ static void both_sides_say_hello(void **state)
 	assert_int_equal(engine_link_stats(r->link)->running, 0);
 }
 
+/* An adapter is found by its own name, unless two have it or it is a model's. */
+static void adapters_have_two_names(void **state)
+{
+	struct rig *r = *state;
+	static const struct {
+		const char *name;
+		uint16_t parent;
+	} models[] = {{"base", 0}, {"other", 0}, {"b", 0}, {"base:a", 1}, {"other:a", 2}, {"base:b", 1}, {"base:c", 1}};
+	enum { N_MODELS = sizeof models / sizeof *models };
+	struct sl_buf b;
+	await_connection(r);
+	expect(r, PROTO_HELLO);
+	buf_init(&b, 4096);
+	put_hello(&b, PROTO_VERSION, N_MODELS);
+	for (uint16_t i = 0; i < N_MODELS; i++) {
+		struct proto_model m = {.index = i,
+					.state = PROTO_MODEL_READY,
+					.parent = models[i].parent,
+					.name = {models[i].name, strlen(models[i].name)}};
+		assert_int_equal(proto_put_model(&b, &m), 0);
+	}
+	say(r, &b);
+	TURN_UNTIL(r, engine_link_find_model(r->link, "base:c") == 6);
+	assert_int_equal(engine_link_find_model(r->link, "other:a"), 4);
+	assert_int_equal(engine_link_find_model(r->link, "c"), 6);
+	assert_int_equal(engine_link_find_model(r->link, "a"), -1);
+	assert_int_equal(engine_link_find_model(r->link, "b"), 2);
+	assert_int_equal(engine_link_find_model(r->link, ":c"), -1);
+	assert_int_equal(engine_link_find_model(r->link, ""), -1);
+	assert_ptr_equal(engine_link_parent(r->link, engine_link_model(r->link, 4)), engine_link_model(r->link, 1));
+	assert_null(engine_link_parent(r->link, engine_link_model(r->link, 0)));
+}
+
 static void another_version_is_refused(void **state)
 {
 	struct rig *r = *state;
@@ -417,11 +450,17 @@ static void choices_of_the_abandoned_are_told_to_nobody(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(both_sides_say_hello),          TEST(another_version_is_refused),
-	    TEST(bye_ends_it_and_it_comes_back), TEST(each_malformed_frame_closes_it_and_tells_once),
-	    TEST(frames_may_be_cut_anywhere),    TEST(frames_of_unknown_sequences_are_ignored),
-	    TEST(a_callback_may_forget),         TEST(an_abandoned_sequence_ends_with_the_engines_word),
-	    TEST(counts_are_answered_once),      TEST(choices_of_the_abandoned_are_told_to_nobody),
+	    TEST(both_sides_say_hello),
+	    TEST(adapters_have_two_names),
+	    TEST(another_version_is_refused),
+	    TEST(bye_ends_it_and_it_comes_back),
+	    TEST(each_malformed_frame_closes_it_and_tells_once),
+	    TEST(frames_may_be_cut_anywhere),
+	    TEST(frames_of_unknown_sequences_are_ignored),
+	    TEST(a_callback_may_forget),
+	    TEST(an_abandoned_sequence_ends_with_the_engines_word),
+	    TEST(counts_are_answered_once),
+	    TEST(choices_of_the_abandoned_are_told_to_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,7 +202,8 @@ static void refuses_by_name(void **state)
 	assert_refused(try, &many, 1);
 	struct request_error e;
 	assert_int_equal(try("{" MSG ",\"lora_path\":\"x\"}", &e), SL_EINVAL);
-	assert_non_null(strstr(e.message, "'lora_path' is not supported by this version. Adapters are not loaded."));
+	assert_non_null(
+	    strstr(e.message, "'lora_path' is not supported by this version. An adapter is a model: MODEL:NAME."));
 }
 
 static void survives_without_memory(void **state)
