@@ -17,6 +17,7 @@ struct kn_backend {
 	const struct kn_step *step;
 	float *row; /* one dequantized weight row */
 	float *scores;
+	double *weights; /* of the positions, by their scores; after these the sums of a head's elements */
 	size_t n_scores;
 	int max_width;
 };
@@ -41,6 +42,7 @@ static void ref_close(struct kn_backend *b)
 {
 	sl_free(b->row);
 	sl_free(b->scores);
+	sl_free(b->weights);
 	sl_free(b);
 }
 
@@ -233,21 +235,41 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 		b->scores[p] = (float)dot;
 		max = b->scores[p] > max ? b->scores[p] : max;
 	}
-	double sum = 0;
+	double sum = 0, *sums = b->weights + n;
 	for (int32_t p = from; p < n; p++)
-		sum += exp((double)(b->scores[p] - max));
+		sum += b->weights[p] = exp((double)(b->scores[p] - max));
 	if (attn->sinks != NULL)
 		sum += exp((double)(attn->sinks[head] - max));
-	for (int d = 0; d < kv->head_dim; d++) {
-		double acc = 0;
-		for (int32_t p = from; p < n; p++) {
-			const void *v = block_of(s, kv, kv->v, layer, seq, p, kv_head);
-			acc += exp((double)(b->scores[p] - max)) / sum *
-			       (double)kn_kv_get(kv->type, v, false, kv->page_tokens, kv->head_dim, p % kv->page_tokens,
-						 d);
-		}
-		out[d] = (float)acc;
+	for (int d = 0; d < kv->head_dim; d++)
+		sums[d] = 0;
+	for (int32_t p = from; p < n; p++) {
+		const void *v = block_of(s, kv, kv->v, layer, seq, p, kv_head);
+		double weight = b->weights[p] / sum;
+		for (int d = 0; d < kv->head_dim; d++)
+			sums[d] += weight * (double)kn_kv_get(kv->type, v, false, kv->page_tokens, kv->head_dim,
+							      p % kv->page_tokens, d);
 	}
+	for (int d = 0; d < kv->head_dim; d++)
+		out[d] = (float)sums[d];
+}
+
+/* Room for n positions and the elements of a head. */
+static int reserve(struct kn_backend *b, size_t n, size_t head_dim)
+{
+	n += head_dim;
+	if (n <= b->n_scores)
+		return 0;
+	b->n_scores = 0;
+	float *scores = sl_realloc_n(b->scores, n * 2, sizeof *scores);
+	if (scores == NULL)
+		return SL_EIO;
+	b->scores = scores;
+	double *weights = sl_realloc_n(b->weights, n * 2, sizeof *weights);
+	if (weights == NULL)
+		return SL_EIO;
+	b->weights = weights;
+	b->n_scores = n * 2;
+	return 0;
 }
 
 static int ref_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
@@ -256,14 +278,8 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 	const struct kn_step *s = b->step;
 	int group = n_heads / kv->n_kv_heads;
 	for (int r = 0; r < s->n_rows; r++) {
-		size_t n = (size_t)sees(s, r);
-		if (n > b->n_scores) {
-			float *grown = sl_realloc_n(b->scores, n * 2, sizeof *grown);
-			if (grown == NULL)
-				return SL_EIO;
-			b->scores = grown;
-			b->n_scores = n * 2;
-		}
+		if (reserve(b, (size_t)sees(s, r), (size_t)kv->head_dim) != 0)
+			return SL_EIO;
 		for (int h = 0; h < n_heads; h++) {
 			size_t at = ((size_t)r * (size_t)n_heads + (size_t)h) * (size_t)kv->head_dim;
 			attend(b, q + at, kv, layer, h, h / group, r, attn, out + at);
