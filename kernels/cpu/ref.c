@@ -18,6 +18,7 @@ struct kn_backend {
 	const struct kn_step *step;
 	float *row; /* one dequantized weight row */
 	float *scores;
+	double *weights; /* of the positions, by their scores; after these the sums of a head's elements */
 	size_t n_scores;
 	int max_width;
 };
@@ -42,6 +43,7 @@ static void ref_close(struct kn_backend *b)
 {
 	sl_free(b->row);
 	sl_free(b->scores);
+	sl_free(b->weights);
 	sl_free(b);
 }
 
@@ -255,18 +257,31 @@ static int32_t sees(const struct kn_step *s, int row)
 	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
 }
 
-/* Element d of the key or the value at a position. */
-static double element(const struct kn_step *s, const struct kn_kv *kv, bool keys, int layer, int32_t seq, int32_t pos,
-		      int kv_head, int d)
+/* Where the key or the value of a position is. */
+struct cells {
+	const void *block;
+	int page_tokens, token; /* as kn_kv_get takes them */
+	bool keys;
+};
+
+static struct cells cells_of(const struct kn_step *s, const struct kn_kv *kv, bool keys, int layer, int32_t seq,
+			     int32_t pos, int kv_head)
 {
-	int token = pos % kv->page_tokens;
-	if (kv->latent > 0) {
-		int32_t page = kn_table_of(s, seq, kv->group)[pos / kv->page_tokens];
-		const void *rows = kn_kv_latent_block(kv, page, layer, &token);
-		return (double)kn_kv_get(kv->type, rows, false, kv->page_tokens / 2, kv->head_dim, token, d);
+	struct cells c = {NULL, kv->page_tokens, pos % kv->page_tokens, keys};
+	if (kv->latent == 0) {
+		c.block = block_of(s, kv, keys ? kv->k : kv->v, layer, seq, pos, kv_head);
+		return c;
 	}
-	const void *block = block_of(s, kv, keys ? kv->k : kv->v, layer, seq, pos, kv_head);
-	return (double)kn_kv_get(kv->type, block, keys, kv->page_tokens, kv->head_dim, token, d);
+	int32_t page = kn_table_of(s, seq, kv->group)[pos / kv->page_tokens];
+	c.block = kn_kv_latent_block(kv, page, layer, &c.token);
+	c.page_tokens /= 2;
+	c.keys = false;
+	return c;
+}
+
+static double element(const struct kn_kv *kv, const struct cells *c, int d)
+{
+	return (double)kn_kv_get(kv->type, c->block, c->keys, c->page_tokens, kv->head_dim, c->token, d);
 }
 
 static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv, int layer, int head, int kv_head,
@@ -277,27 +292,51 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
 	float max = -INFINITY;
 	for (int32_t p = from; p < n; p++) {
+		const struct cells k = cells_of(s, kv, true, layer, seq, p, kv_head);
 		double dot = 0;
 		for (int d = 0; d < kv->head_dim; d++)
-			dot += (double)q[d] * element(s, kv, true, layer, seq, p, kv_head, d);
+			dot += (double)q[d] * element(kv, &k, d);
 		dot *= (double)attn->scale;
 		if (attn->softcap > 0)
 			dot = (double)attn->softcap * tanh(dot / (double)attn->softcap);
 		b->scores[p] = (float)dot;
 		max = b->scores[p] > max ? b->scores[p] : max;
 	}
-	double sum = 0;
+	double sum = 0, *sums = b->weights + n;
 	for (int32_t p = from; p < n; p++)
-		sum += exp((double)(b->scores[p] - max));
+		sum += b->weights[p] = exp((double)(b->scores[p] - max));
 	if (attn->sinks != NULL)
 		sum += exp((double)(attn->sinks[head] - max));
-	for (int d = 0; d < (kv->latent > 0 ? kv->latent : kv->head_dim); d++) {
-		double acc = 0;
-		for (int32_t p = from; p < n; p++)
-			acc +=
-			    exp((double)(b->scores[p] - max)) / sum * element(s, kv, false, layer, seq, p, kv_head, d);
-		out[d] = (float)acc;
+	int width = kv->latent > 0 ? kv->latent : kv->head_dim;
+	for (int d = 0; d < width; d++)
+		sums[d] = 0;
+	for (int32_t p = from; p < n; p++) {
+		const struct cells v = cells_of(s, kv, false, layer, seq, p, kv_head);
+		double weight = b->weights[p] / sum;
+		for (int d = 0; d < width; d++)
+			sums[d] += weight * element(kv, &v, d);
 	}
+	for (int d = 0; d < width; d++)
+		out[d] = (float)sums[d];
+}
+
+/* Room for n positions and the elements of a head. */
+static int reserve(struct kn_backend *b, size_t n, size_t head_dim)
+{
+	n += head_dim;
+	if (n <= b->n_scores)
+		return 0;
+	b->n_scores = 0;
+	float *scores = sl_realloc_n(b->scores, n * 2, sizeof *scores);
+	if (scores == NULL)
+		return SL_EIO;
+	b->scores = scores;
+	double *weights = sl_realloc_n(b->weights, n * 2, sizeof *weights);
+	if (weights == NULL)
+		return SL_EIO;
+	b->weights = weights;
+	b->n_scores = n * 2;
+	return 0;
 }
 
 static int ref_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
@@ -306,14 +345,8 @@ static int ref_attention(struct kn_backend *b, const float *q, int n_heads, cons
 	const struct kn_step *s = b->step;
 	int group = n_heads / kv->n_kv_heads;
 	for (int r = 0; r < s->n_rows; r++) {
-		size_t n = (size_t)sees(s, r);
-		if (n > b->n_scores) {
-			float *grown = sl_realloc_n(b->scores, n * 2, sizeof *grown);
-			if (grown == NULL)
-				return SL_EIO;
-			b->scores = grown;
-			b->n_scores = n * 2;
-		}
+		if (reserve(b, (size_t)sees(s, r), (size_t)kv->head_dim) != 0)
+			return SL_EIO;
 		for (int h = 0; h < n_heads; h++) {
 			size_t at = (size_t)r * (size_t)n_heads + (size_t)h, width = (size_t)kv->head_dim;
 			attend(b, q + at * width, kv, layer, h, h / group, r, attn,

@@ -38,10 +38,14 @@ after(async () => {
 });
 
 const id = (name) => `[data-testid="${name}"]`;
+const MOVING = { reducedMotion: 'no-preference' };
 
-/** Opens the page in a fresh profile and watches it: errors, policy violations and requests are checked by close(). */
+/**
+ * Opens the page in a fresh profile and watches it: errors, policy violations and requests are checked by close(). What moves is drawn
+ * again and again, so it moves only for tests of where things are and go (MOVING).
+ */
 async function visit({ at = address, ready = true, ...options } = {}) {
-  const context = await browser.newContext({ locale: 'en-US', viewport: { width: 1280, height: 800 }, ...options });
+  const context = await browser.newContext({ locale: 'en-US', viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', ...options });
   await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(at).origin });
   const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT);
@@ -108,7 +112,7 @@ const LONG = REAL ? 'Count from one to a hundred.' : 'Write a very long story ab
 // ---- both servers ---------------------------------------------------------------------------------------------------
 
 test('a question is typed, the text grows in at least three paints, and the figures are shown', async () => {
-  const v = await visit();
+  const v = await visit(MOVING);
   assert.equal(await v.page.evaluate(() => location.hash), '', 'the keys are gone from the address bar');
   // Each part is sent once the one before is painted, so no paint can merge them.
   const hold = { at: 4 };
@@ -152,7 +156,7 @@ test('Stop ends the answer and the server is rid of it', async () => {
 });
 
 test('edit sends again from there, regenerate asks the same', async () => {
-  const v = await visit();
+  const v = await visit(MOVING);
   await v.ask('First question');
   await v.done();
   await v.ask('Second question');
@@ -223,7 +227,7 @@ test('the history survives a reload, can be renamed and deleted', async () => {
 });
 
 test('everything can be done with the keyboard alone', async () => {
-  const v = await visit();
+  const v = await visit(MOVING);
   const focused = () => v.page.evaluate(() => document.activeElement.dataset.testid ?? document.activeElement.id);
   const tabTo = async (name, key = 'Tab') => {
     for (let i = 0; i < 40; i++) {
@@ -277,7 +281,7 @@ test('Korean by the browser’s language, English by choice', async () => {
 
 test('names, roles, headings and contrast, light and dark', async () => {
   for (const colorScheme of ['light', 'dark']) {
-    const v = await visit({ colorScheme, reducedMotion: 'reduce' });
+    const v = await visit({ colorScheme });
     const audit = () => v.page.evaluate(() => {
       const faults = [];
       const shown = (e) => e.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && !e.closest('[inert]') && !e.closest('.hidden');
@@ -331,7 +335,7 @@ test('names, roles, headings and contrast, light and dark', async () => {
 });
 
 test('theme follows the system until one is chosen', async () => {
-  const v = await visit({ colorScheme: 'dark' });
+  const v = await visit({ ...MOVING, colorScheme: 'dark' });
   const ground = () => v.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const dark = await ground();
   await v.page.emulateMedia({ colorScheme: 'light' });
@@ -345,7 +349,7 @@ test('theme follows the system until one is chosen', async () => {
 });
 
 test('360 pixels are enough', async () => {
-  const v = await visit({ viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
+  const v = await visit({ ...MOVING, viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
   mock?.next({ text: `${'word'.repeat(60)}\n\n| ${'column | '.repeat(12)}\n|${'--|'.repeat(12)}\n\n\`\`\`\n${'x'.repeat(300)}\n\`\`\`\n\n${'- '.repeat(9)}a` });
   const wide = () => v.page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector('#scroll').scrollWidth - document.querySelector('#scroll').clientWidth]);
   assert.deepEqual(await wide(), [360, 0]);
@@ -875,7 +879,7 @@ test('the page itself never scrolls, at any size and zoom', onMock, async () => 
   for (const [i, zoom] of [1, 1.1, 1.5, 0.67].entries()) {
     const of = ([width, height]) => ({ width: Math.round(width / zoom), height: Math.round(height / zoom) });
     // One window of each zoom is resized; each begins with another size.
-    const v = await visit({ viewport: of(sizes[(i * 5) % 6]), deviceScaleFactor: zoom });
+    const v = await visit({ ...MOVING, viewport: of(sizes[(i * 5) % 6]), deviceScaleFactor: zoom });
     for (const filled of [false, true]) {
       if (filled) {
         mock.next({ text: 'A line of text.\n\n'.repeat(60), everyMs: 0 });
@@ -912,7 +916,7 @@ test('model and key are the ones chosen, and remembered', onMock, async () => {
 });
 
 test('a suggestion is sent by one click; another conversation may be opened while it is answered', onMock, async () => {
-  const v = await visit();
+  const v = await visit(MOVING);
   const hold = { at: 12 };
   mock.next({ everyMs: 20, hold });
   const question = await v.el('suggestion').nth(1).locator('.card-question').textContent();
@@ -931,7 +935,7 @@ test('a suggestion is sent by one click; another conversation may be opened whil
 });
 
 test('the view follows the text only while the reader is at its end', onMock, async () => {
-  const v = await visit();
+  const v = await visit(MOVING);
   mock.next({ text: 'A line of text.\n\n'.repeat(150), everyMs: 4 });
   await v.ask('go');
   await v.page.waitForFunction(() => document.querySelector('#scroll').scrollTop > 200);

@@ -1,7 +1,7 @@
 // A stand-in for the gateway: serves the page with its security policy and speaks the part of the API the page uses,
 // with programmable delays and faults.
 //
-//   const mock = await startMock();
+//   const mock = await startMock();                       // fresh: true reads each file each time
 //   mock.next({ text: '…', firstMs: 50, everyMs: 10 });   // how the next chat request behaves; else the default
 //   mock.requests, mock.running, mock.aborted             // what it saw
 //
@@ -45,9 +45,10 @@ That is all there is to it.`;
 /** Cuts a text into pieces the size of tokens. */
 export const piecesOf = (text) => text.match(/\s*\S{1,5}|\s+$/gu) ?? [];
 
-export async function startMock({ port = 0, trustedTypes = false, keys = Object.values(KEYS), models = ['demo-small', 'demo-large'], anonymous = false } = {}) {
+export async function startMock({ port = 0, trustedTypes = false, keys = Object.values(KEYS), models = ['demo-small', 'demo-large'], anonymous = false, fresh = false } = {}) {
   const queue = [];
   const answers = new Map();
+  const kept = {}; // files by name: a page asks for forty
   let made = 0;
   const mock = {
     requests: [], conversations: new Map(), running: 0, aborted: 0, finished: 0, cuts: 0, fallback: {}, models, keys, anonymous,
@@ -277,7 +278,8 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
     }
     const name = path === '/' ? 'index.html' : /^\/(?:www\/)?((?<=www\/)(?:vendor\/)?[a-z0-9_]+\.[a-z]+|client\.js|client\.d\.ts)$/.exec(path)?.[1];
     try {
-      const body = await readFile(join(WWW, name ?? '?'));
+      const body = await (kept[name] ?? readFile(join(WWW, name ?? '?')));
+      if (!fresh) kept[name] = body;
       res.writeHead(200, {
         'content-type': TYPES[name.split('.').pop()], 'content-security-policy': csp,
         'x-content-type-options': 'nosniff', 'referrer-policy': 'no-referrer', 'cache-control': 'no-cache',
@@ -302,7 +304,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const mock = await startMock({ port: Number(process.argv[2] ?? 8080) });
+  const mock = await startMock({ port: Number(process.argv[2] ?? 8080), fresh: true });
   mock.fallback = { firstMs: 250, everyMs: 25 };
   console.log(mock.page);
 }
