@@ -5,6 +5,7 @@
  * cpu.c        products, the tables           rows.c       row-wise operations
  * attention.c  rotary embedding, pages, attention
  * weights.c    interleaved weights            memory.c     host memory (host.h)
+ * recurrent.c  layers that keep a state
  * experts.c    mixtures of experts            route.c      the choice of a row's experts
  * isa.h        the inner loops of an instruction set: simd_*.h, included by *_avx2.c, *_avx512.c and *_vnni.c
  * ref.c        the reference: a backend of its own, and the oracle of the tests
@@ -96,6 +97,10 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(layernorm)   \
 	X(experts)     \
 	X(add_gated)   \
+	X(conv)        \
+	X(delta)       \
+	X(halve)       \
+	X(sigmoid_mul) \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
