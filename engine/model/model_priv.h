@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model's weights and activations, for the files of the room: model.c loads it, forward.c runs steps and has
- * the decoders' layers, encoder.c BERT's layers, pooling.c what becomes of a text's rows.
+ * the decoders' layers, recurrent.c those that keep states, encoder.c BERT's layers, pooling.c what becomes of a text's
+ * rows.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -12,6 +13,7 @@
 
 /* Vectors in backend memory; those that the family does not have are NULL. */
 struct layer_experts;
+struct layer_recurrent;
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
@@ -20,7 +22,8 @@ struct layer {
 	 * and gate_up are empty. A half without a gate has up only. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	int n_ff; /* of gate, up and down: the dense half, or a mixture's shared expert; 0: it has none */
-	struct layer_experts *experts; /* NULL: a dense layer */
+	struct layer_experts *experts;     /* NULL: a dense layer */
+	struct layer_recurrent *recurrent; /* NULL: attention; otherwise q, k, v and o are empty */
 	struct kn_attn attn;
 	const struct kn_rope *rope;
 };
@@ -32,6 +35,15 @@ struct layer_experts {
 	float *choice_bias;             /* NULL, or added to the scores for the choice */
 	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
 	struct kn_experts op;
+};
+
+/* A layer that keeps a state (recurrent.c). Products: what the convolution reads, the output; DELTA: gates of the
+ * output, beta and alpha. */
+struct layer_recurrent {
+	struct kn_weight in, out, gate, beta, alpha;
+	float *taps, *a, *dt, *norm;
+	struct kn_conv conv;
+	struct kn_delta delta;
 };
 
 struct model {
@@ -57,6 +69,9 @@ struct model {
 	int logit_rows; /* of logits; as many may be wanted, or half of them where it is less than max_rows */
 	/* Activations: [max_rows][…]. qkv and gate_up are joined outputs; what no layer needs is NULL. */
 	float *x, *normed, *q, *k, *v, *qkv, *attn, *gate, *up, *gate_up, *logits;
+	/* Recurrent layers: the convolution's rows in and out, what the delta rule gives and its gate, beta, alpha.
+	 * Gated attention: queries with gates, and the latter alone. */
+	float *conv_in, *conv_out, *delta, *delta_gate, *beta, *alpha, *q_gated, *attn_gate;
 	float *beside; /* what attention adds, while the other half runs on the same rows */
 	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
 	float *routed, *shared, *shared_gate, *work;
@@ -75,6 +90,8 @@ int model_load_matrices(struct model *m, const char *name, int n, int n_out, int
 			struct sl_err *err);
 /* offset is added to each number. */
 int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err);
+/* n floats of a tensor of so many, on the host; the caller frees them. */
+int model_host_floats(struct model *m, const char *name, int n, float **out, struct sl_err *err);
 int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err);
 /* Queries, keys and values, one product or three; and their biases. */
 int model_load_qkv(struct model *m, int layer, struct sl_err *err);
@@ -100,6 +117,13 @@ int experts_load(struct model *m, int layer, struct sl_err *err);
 void experts_free(struct model *m, struct layer_experts *x); /* NULL: nothing */
 /* m->normed of n rows becomes what the layer's mixture makes of it. */
 int experts_run(struct model *m, const struct layer *l, int n);
+
+/* ---- recurrent.c ---- */
+
+int recurrent_load(struct model *m, int layer, struct sl_err *err);
+void recurrent_free(struct model *m, struct layer_recurrent *x); /* NULL: nothing */
+/* From n rows at `from` to out, by the states of the step's sequences. */
+int recurrent_run(struct model *m, const struct layer *l, const float *from, int n, float *out);
 
 /* ---- encoder.c ---- */
 
