@@ -13,14 +13,44 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"},         {"mistral", "llama"},      {"qwen2", "qwen2"},       {"qwen3", "qwen3"},
-    {"bert", "bert"},           {"roberta", "bert"},       {"xlm-roberta", "bert"},  {"phi3", "phi3"},
-    {"qwen2_moe", "qwen2moe"},  {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},     {"smollm3", "smollm3"},
-    {"granite", "granite"},     {"seed_oss", "seed_oss"},  {"ernie4_5", "ernie4_5"}, {"glm4", "glm4"},
-    {"glm4_moe", "glm4moe"},    {"olmoe", "olmoe"},        {"gemma2", "gemma2"},     {"gemma3_text", "gemma3"},
-    {"gemma3", "gemma3"},       {"gpt_oss", "gpt-oss"},    {"olmo2", "olmo2"},       {"olmo3", "olmo2"},
-    {"cohere", "command-r"},    {"cohere2", "cohere2"},    {"phimoe", "phimoe"},     {"minimax_m2", "minimax-m2"},
-    {"ministral3", "mistral3"}, {"falcon", "falcon"},      {"gpt_neox", "gptneox"},
+    {"llama", "llama"},
+    {"mistral", "llama"},
+    {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},
+    {"bert", "bert"},
+    {"roberta", "bert"},
+    {"xlm-roberta", "bert"},
+    {"phi3", "phi3"},
+    {"qwen2_moe", "qwen2moe"},
+    {"qwen3_moe", "qwen3moe"},
+    {"mixtral", "llama"},
+    {"smollm3", "smollm3"},
+    {"granite", "granite"},
+    {"seed_oss", "seed_oss"},
+    {"ernie4_5", "ernie4_5"},
+    {"glm4", "glm4"},
+    {"glm4_moe", "glm4moe"},
+    {"olmoe", "olmoe"},
+    {"gemma2", "gemma2"},
+    {"gemma3_text", "gemma3"},
+    {"gemma3", "gemma3"},
+    {"gpt_oss", "gpt-oss"},
+    {"olmo2", "olmo2"},
+    {"olmo3", "olmo2"},
+    {"cohere", "command-r"},
+    {"cohere2", "cohere2"},
+    {"phimoe", "phimoe"},
+    {"minimax_m2", "minimax-m2"},
+    {"ministral3", "mistral3"},
+    {"falcon", "falcon"},
+    {"gpt_neox", "gptneox"},
+    {"lfm2", "lfm2"},
+    {"lfm2_moe", "lfm2moe"},
+    {"qwen3_next", "qwen3next"},
+    {"qwen3_5", "qwen35"},
+    {"qwen3_5_text", "qwen35"},
+    {"qwen3_5_moe", "qwen35moe"},
+    {"qwen3_5_moe_text", "qwen35moe"},
 };
 
 const char *hf_family(const char *model_type)
@@ -48,6 +78,7 @@ static const struct pair whole[] = {
     {"final_layer_norm.weight", "output_norm.weight"},
     {"final_layer_norm.bias", "output_norm.bias"},
     {"embed_out.weight", "output.weight"},
+    {"embedding_norm.weight", "token_embd_norm.weight"},
 };
 
 static const struct pair in_layers[] = {
@@ -101,12 +132,37 @@ static const struct pair in_layers[] = {
     /* Quantized, gpt-oss's (hf_matrix.h): gate and up take turns, row by row. */
     {"mlp.experts.gate_up_proj.weight", "ffn_gate_up_exps.weight"},
     {"mlp.experts.down_proj.weight", "ffn_down_exps.weight"},
+    /* LFM2 */
+    {"operator_norm.weight", "attn_norm.weight"},
+    {"ffn_norm.weight", "ffn_norm.weight"},
+    {"conv.in_proj.weight", "shortconv.in_proj.weight"},
+    {"conv.out_proj.weight", "shortconv.out_proj.weight"},
+    {"conv.conv.weight", "shortconv.conv.weight"},
+    {"self_attn.out_proj.weight", "attn_output.weight"},
+    {"self_attn.q_layernorm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_layernorm.weight", "attn_k_norm.weight"},
+    {"feed_forward.w1.weight", "ffn_gate.weight"},
+    {"feed_forward.w3.weight", "ffn_up.weight"},
+    {"feed_forward.w2.weight", "ffn_down.weight"},
+    {"feed_forward.gate.weight", "ffn_gate_inp.weight"},
+    {"feed_forward.expert_bias", "exp_probs_b.bias"},
+    /* Qwen3-Next, Qwen3.5; the former's queries, keys, values and gates are one tensor (engine/source/hf_woven.h). */
+    {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight"},
+    {"linear_attn.in_proj_z.weight", "attn_gate.weight"},
+    {"linear_attn.in_proj_b.weight", "ssm_beta.weight"},
+    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
+    {"linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
+    {"linear_attn.conv1d.weight", "ssm_conv1d.weight"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.norm.weight", "ssm_norm.weight"},
+    {"linear_attn.out_proj.weight", "ssm_out.weight"},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
 };
 
 /* Of each expert, with its number between the two halves: GGUF's names before all were one tensor. */
-static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts."};
+static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts."};
 static const struct pair of_experts[] = {
     {"gate_proj.weight", "ffn_gate"}, {"up_proj.weight", "ffn_up"}, {"down_proj.weight", "ffn_down"},
     {"w1.weight", "ffn_gate"},        {"w3.weight", "ffn_up"},      {"w2.weight", "ffn_down"},
@@ -212,7 +268,8 @@ static bool expert_name(const char *rest, char *out, size_t out_bytes)
  * is the feed-forward half's own in those of whose files GGUF has that name. */
 static bool norm_is_post(const char *family)
 {
-	static const char *const those[] = {"gemma2", "gemma3", "olmo2", "seed_oss", "glm4moe", "gpt-oss"};
+	static const char *const those[] = {"gemma2",  "gemma3",    "olmo2",  "seed_oss", "glm4moe",
+					    "gpt-oss", "qwen3next", "qwen35", "qwen35moe"};
 	for (size_t i = 0; i < sizeof those / sizeof *those; i++)
 		if (strcmp(those[i], family) == 0)
 			return true;
@@ -238,6 +295,9 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 		else
 			break;
 	}
+	/* Layers that only draft (n_drafting), and Qwen3.5's vision. */
+	if (strncmp(family, "qwen3", 5) == 0 && (begins(at, "mtp.") || begins(at, "visual.")))
+		return false;
 	if (begins(at, "vision_tower.") || begins(at, "vision_model.") || begins(at, "multi_modal_projector.") ||
 	    strstr(at, "rotary_emb.inv_freq") != NULL || text_ends(at, ".attention.bias") ||
 	    text_ends(at, ".attention.masked_bias"))
