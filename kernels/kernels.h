@@ -99,6 +99,13 @@ struct kn_step {
 	/* NULL: a row sees the positions up to its own. Or [n_rows]: it sees positions below this, including its own;
 	 * all are rows of this step or of earlier ones. */
 	const int32_t *row_sees;
+	/* For recurrent layers, otherwise NULL: what a sequence keeps of its past. Sequence s has the state_floats
+	 * floats from states + state_of[s]·state_floats on, which its rows, adjacent and in order of positions, read
+	 * and overwrite. A row at position 0 begins with zeros, whatever is there. states is the backend's, state_of
+	 * [n_seqs] the host's. */
+	float *states;
+	size_t state_floats;
+	const int32_t *state_of;
 };
 
 /* Adjacent rows of a step that belong to one text. */
@@ -262,6 +269,30 @@ struct kn_lora_rows {
 struct kn_lora_out {
 	float *y;
 	int width;
+};
+
+enum { KN_MAX_CONV = 8, KN_MAX_DELTA = 512 /* of k_dim and v_dim */ };
+
+/* A causal convolution of each channel over positions. A sequence's state is its last width - 1 inputs
+ * [width - 1][n], the oldest first. An output is a sum over the taps in order, from the oldest input on. */
+struct kn_conv {
+	const float *w; /* [width][n], of the backend; the last taps are those of a row's own position */
+	int n, width;   /* channels; 1 to KN_MAX_CONV */
+	/* Rows of x are [3][n], b, c and u, and y = c · conv(b · u) (Liquid AI, "LFM2 Technical Report", 2025, 2.1).
+	 * Otherwise rows are [n], and y = silu(conv(x)), which may be x. */
+	bool gated;
+	size_t at; /* of the state in the sequence's floats */
+};
+
+/* The gated delta rule (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024, 3.1). A head's state is S
+ * [k_dim][v_dim]; for each row in order, with its key head's q and k divided by their lengths, and q by sqrt(k_dim):
+ *   S = S · exp(a · log(1 + exp(alpha + dt))); S += k (v - S'k)' · sigmoid(beta); y = S'q
+ * Sums are over k_dim in order. */
+struct kn_delta {
+	int k_heads, v_heads, k_dim, v_dim; /* v_heads is a multiple of k_heads */
+	bool tiled;          /* value head h has key head h % k_heads, otherwise h / (v_heads / k_heads) */
+	const float *a, *dt; /* [v_heads], of the backend */
+	size_t at;           /* of the states [v_heads][k_dim][v_dim] in the sequence's floats */
 };
 
 /* A random matrix without a file: numbers around 0, generated from a counter. */
@@ -466,6 +497,17 @@ struct kn_ops {
 	int (*lora_shrink)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t);
 	int (*lora_expand)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
 			   const struct kn_lora_out outs[KN_LORA_PARTS]);
+	/* Recurrent layers; all NULL if unsupported. The rows of kn_conv, and, in rows of delta's inputs, queries and
+	 * keys [k_heads][k_dim], then values [v_heads][v_dim]; beta and alpha [v_heads]; y [v_heads][v_dim]. */
+	int (*conv)(struct kn_backend *b, const struct kn_conv *c, const float *x, int n_rows, float *y);
+	int (*delta)(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
+		     const float *alpha, int n_rows, float *y);
+	/* Copies n floats of the backend, after everything issued before. */
+	int (*state_copy)(struct kn_backend *b, const float *from, float *to, size_t n);
+	/* x[r] is [2][width]: its first half to first[r], its second to second[r]. */
+	int (*halve)(struct kn_backend *b, const float *x, int n_rows, int width, float *first, float *second);
+	/* x[r][i] *= sigmoid(gate[r][i]). */
+	int (*sigmoid_mul)(struct kn_backend *b, float *x, const float *gate, int n_rows, int width);
 	/* gate[r][i] = act(gate[r][i]) · up[r][i], with x·sigmoid(x) or GELU's tanh form (Hendrycks,
 	 * Gimpel 2016). */
 	int (*silu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);

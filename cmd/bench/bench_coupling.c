@@ -53,6 +53,8 @@ static int open_side(struct coupling *c, struct side *s, const char *path)
 		return bench_complain(1, "%s", err.text);
 	const struct model_arch *a = &info.arch;
 	const struct kn_config kc = {.n_threads = 1, .max_rows = 1, .max_width = arch_widest(a)};
+	if (arch_is_recurrent(a))
+		return bench_complain(1, "%s: some layers keep a state, which this measurement does not support", path);
 	if (c->n_vocab != 0 && c->n_vocab != a->n_vocab)
 		return bench_complain(1, "the draft has another vocabulary");
 	if (a->n_ctx < MAX_PAST)

@@ -18,6 +18,7 @@
 #include "cmd/bench/bench_gpu.h"
 #include "cmd/config/cmd.h"
 #include "engine/kv/kv.h"
+#include "engine/kv/kv_states.h"
 #include "engine/model/model.h"
 #include "engine/model/weight_cache.h"
 #include "kernels/ceiling.h"
@@ -38,6 +39,8 @@ struct bench {
 	struct kn_backend *b;
 	struct model *m;
 	struct kv_pool *pool;
+	struct kv_states *states; /* NULL: no layer keeps one */
+	double state_bytes;       /* of a sequence */
 	struct weight_cache_config cache;
 	int n_seqs, max_pages;
 	int32_t *pages; /* [n_seqs][max_pages] */
@@ -76,6 +79,9 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 	layout.n_pages = n_seqs * x->max_pages;
 	if (kv_pool_make(x->ops, x->b, &layout, &x->pool, &err) != 0)
 		return bench_complain(1, "%s", err.text);
+	if (arch_is_recurrent(a) && kv_states_create(x->ops, x->b, arch_state(a), n_seqs, 0, &x->states, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	x->state_bytes = (double)arch_state(a) * sizeof(float);
 	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
 	x->token = sl_zalloc_n((size_t)rows, sizeof *x->token);
 	x->pos = sl_zalloc_n((size_t)rows, sizeof *x->pos);
@@ -97,15 +103,17 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 	return 0;
 }
 
-/* Bytes of weights that a step of n rows reads; of experts, as many as n rows touch that choose independently. */
+/* Bytes of weights and states that a step of n rows reads; of experts, as many as n rows touch that choose
+ * independently. */
 static double bytes_read(const struct bench *x, int n)
 {
-	return x->weight_bytes + x->expert_bytes * (1 - pow(1 - x->expert_share, n));
+	return x->weight_bytes + n * x->state_bytes + x->expert_bytes * (1 - pow(1 - x->expert_share, n));
 }
 
 static void bench_close(struct bench *x)
 {
 	kv_pool_destroy(x->pool);
+	kv_states_destroy(x->states);
 	if (x->m != NULL)
 		model_free(x->m);
 	if (x->b != NULL)
@@ -124,6 +132,7 @@ static int step(struct bench *x, int n_rows, int n_want)
 			    .n_seqs = x->n_seqs,
 			    .page_table = x->pages,
 			    .max_pages = x->max_pages};
+	kv_states_in_step(x->states, &s);
 	return model_forward(x->m, &s, kv_pool_layout(x->pool), x->want, n_want, x->logits);
 }
 

@@ -101,6 +101,9 @@ static int verifying(const struct eng_config *cfg, int rounds, bool json, bool *
 			       .pad_rows = true};
 	struct kn_kv layout = model_kv_layout(a, KN_F32, PAGE, a->n_layers);
 	layout.n_pages = PAST / PAGE + 2;
+	if (rc == 0 && arch_is_recurrent(a))
+		return bench_complain(1, "%s: some layers keep a state, which this measurement does not support",
+				      cfg->models[0].path);
 	p.ops = rc == 0 ? kn_select("auto", &err) : NULL;
 	if (p.ops == NULL || p.ops->open(&kc, &p.b, &err) != 0 ||
 	    model_load(cfg->models[0].path, p.ops, p.b, MOST_ROWS, 0, &p.m, &err) != 0 ||

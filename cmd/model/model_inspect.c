@@ -81,10 +81,11 @@ static void gather(struct facts *f)
 		return;
 	f->can_run = model_check(model_file_path(f->file), 0, &f->why_not) == 0;
 	f->kv_type = model_kv_type(a, kn_select("auto", &ignored));
-	const struct kn_kv kv = model_kv_layout(a, f->kv_type, KV_PAGE, a->n_layers);
+	const struct kn_kv kv = model_kv_layout(a, f->kv_type, KV_PAGE, a->n_layers - arch_n_recurrent(a, a->n_layers));
 	f->kv_per_token = kv_layout_bytes(&kv) / KV_PAGE;
 	f->activations = STEP_ROWS * sizeof(float) *
-			 (2 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + (uint64_t)a->n_vocab);
+			 (2 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a) +
+			  (uint64_t)a->n_vocab);
 }
 
 /* ---- as text ---- */
@@ -130,6 +131,9 @@ static void print_arch(const struct facts *f)
 		       a->experts.n_used);
 	if (a->experts.n_ff_shared > 0)
 		printf("             and one of width %d for every row\n", a->experts.n_ff_shared);
+	if (arch_is_recurrent(a))
+		printf("recurrent    %d of the layers: %s\n", arch_n_recurrent(a, a->n_layers),
+		       a->recurrent.kind == ARCH_DELTA ? "the gated delta rule" : "short convolutions");
 	if (a->latent.n > 0)
 		printf("heads        %d of width %d, on latent rows of %d + %d, values of width %d\n", a->n_heads,
 		       a->latent.plain + a->rope.n_rot, a->latent.n, a->rope.n_rot, a->latent.n_value);
@@ -151,6 +155,9 @@ static void print_arch(const struct facts *f)
 	printf("             %s of KV cache for each token in %s,", size_text(f->kv_per_token, text),
 	       kn_kv_type_name(f->kv_type));
 	printf(" %s for the full context\n", size_text(f->kv_per_token * (uint64_t)a->n_ctx, text));
+	if (arch_is_recurrent(a))
+		printf("             %s of states for each sequence and snapshot\n",
+		       size_text(arch_state(a) * sizeof(float), text));
 	printf("             %s for steps of %d rows\n", size_text(f->activations, text), STEP_ROWS);
 }
 
@@ -211,11 +218,12 @@ static json_t *arch_json(const struct model_arch *a)
 				    a->experts.n_ff, "shared_width", a->experts.n_ff_shared);
 	if (a->rope.factor > 0)
 		json_object_set_new(rope, "factor", json_real(a->rope.factor));
-	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o, s:o}", "family", a->family,
-			 "layers", a->n_layers, "width", a->n_embd, "heads", a->n_heads, "kv_heads", a->n_kv_heads,
-			 "head_width", a->head_dim, "feed_forward", a->n_ff, "vocabulary", a->n_vocab, "context",
-			 a->n_ctx, "tied", a->tied_embeddings, "window", a->window, "window_pattern", a->window_pattern,
-			 "rope", rope, "experts", experts);
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o, s:o}", "family",
+			 a->family, "layers", a->n_layers, "recurrent_layers", arch_n_recurrent(a, a->n_layers),
+			 "width", a->n_embd, "heads", a->n_heads, "kv_heads", a->n_kv_heads, "head_width", a->head_dim,
+			 "feed_forward", a->n_ff, "vocabulary", a->n_vocab, "context", a->n_ctx, "tied",
+			 a->tied_embeddings, "window", a->window, "window_pattern", a->window_pattern, "rope", rope,
+			 "experts", experts);
 }
 
 static json_t *tensors_json(const struct model_file *file)
@@ -265,6 +273,7 @@ static int print_json(const struct facts *f, bool keys, bool tensors)
 		json_object_set_new(o, "kv_type", json_string(kn_kv_type_name(f->kv_type)));
 		set_number(o, "kv_bytes_per_token", f->kv_per_token);
 		set_number(o, "kv_bytes_full_context", f->kv_per_token * (uint64_t)f->arch.n_ctx);
+		set_number(o, "state_bytes", arch_state(&f->arch) * sizeof(float));
 		set_number(o, "activation_bytes", f->activations);
 	}
 	if (f->has_arch && f->arch.n_unknown_keys > 0)

@@ -13,10 +13,12 @@
 #include "engine/core/host_memory.h"
 #include "engine/kv/kv_memory.h"
 #include "engine/kv/kv_plan.h"
+#include "engine/kv/kv_states.h"
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/spec_step.h"
 
 enum {
+	MOST_SNAPSHOTS = 4096,    /* of states */
 	TOKEN_BYTES = 512,        /* of a tokenizer, for each of its tokens */
 	PROCESS_BYTES = 64 << 20, /* of a process without models */
 	SLAB_PART = 64,           /* a slab is at most this part (1/64) of all memory */
@@ -79,13 +81,52 @@ static void allow_for_borders(struct kv_want *wants, int n)
 	}
 }
 
+/* ---- states ---- */
+
+static uint64_t state_bytes(const struct eng_model *m)
+{
+	return m->inspected ? arch_state(&m->info.arch) * sizeof(float) : 0;
+}
+
+/* Bytes of every model's states for all sequences, and as many snapshots. */
+static uint64_t least_states(const struct engine *e)
+{
+	uint64_t all = 0;
+	for (int i = 0; i < e->n_models; i++)
+		all += 2 * (uint64_t)e->cfg.max_sequences * state_bytes(&e->models[i]);
+	return all;
+}
+
+/* Of the budget, as a part of all models' that have states: a quarter for snapshots, or one for each sequence if that
+ * is more; with the sequences' own at most half, as long as there are snapshots at all. Returns the bytes of all
+ * states. */
+static uint64_t plan_states(struct engine *e, uint64_t budget)
+{
+	uint64_t rows = (uint64_t)e->cfg.max_sequences, n = 0, all = 0;
+	for (int i = 0; i < e->n_models; i++)
+		n += state_bytes(&e->models[i]) > 0;
+	for (int i = 0; i < e->n_models && n > 0; i++) {
+		struct eng_model *m = &e->models[i];
+		uint64_t bytes = state_bytes(m);
+		if (bytes == 0)
+			continue;
+		uint64_t half = kv_states_plan(bytes, budget / 2 / n, MOST_SNAPSHOTS + rows);
+		m->n_snapshots = kv_states_plan(bytes, budget / 4 / n, MOST_SNAPSHOTS);
+		m->n_snapshots = m->n_snapshots > rows ? m->n_snapshots : rows;
+		if (rows + m->n_snapshots > half)
+			m->n_snapshots = half > rows ? half - rows : 0;
+		all += (rows + m->n_snapshots) * bytes;
+	}
+	return all;
+}
+
 /* ---- the host's memory ---- */
 
 static uint64_t work_of(const struct eng_model *m)
 {
 	const struct model_arch *a = &m->info.arch;
 	uint64_t rows = (uint64_t)m->step_tokens + (uint64_t)m->e->cfg.max_sequences;
-	uint64_t widths = 3 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a);
+	uint64_t widths = 3 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a);
 	uint64_t drawn = (uint64_t)m->e->cfg.max_sequences + 32; /* rows of logits that the step thread keeps */
 	uint64_t logits = a->encoder ? 0 : rows < 2 * drawn ? rows : 2 * drawn; /* the model's (model_how.max_want) */
 	const struct arch_latent *d = &a->latent; /* keys' matrices that are transposed on load (model/latent.c) */
@@ -106,6 +147,11 @@ static void needs_of(const struct engine *e, const struct kv_want *wants, struct
 				     .work = PROCESS_BYTES,
 				     .contexts = cost_of(wants, e->n_models, false),
 				     .useful = cost_of(wants, e->n_models, true)};
+	uint64_t states = least_states(e);
+	if (__builtin_add_overflow(needs->contexts, states, &needs->contexts))
+		needs->contexts = UINT64_MAX;
+	if (__builtin_add_overflow(needs->useful, 2 * states, &needs->useful))
+		needs->useful = UINT64_MAX;
 	uint64_t pair = 0;
 	*some = (struct on_demand){0};
 	for (int i = 0; i < e->n_models; i++) {
@@ -215,7 +261,8 @@ void kv_budget_plan(struct engine *e, bool of_device)
 		plan_host(e, wants);
 	else if (e->kv_auto)
 		e->cfg.kv_bytes = unplanned_kv;
-	kv_plan(wants, e->n_models, e->cfg.kv_bytes, pages);
+	uint64_t states = plan_states(e, e->cfg.kv_bytes);
+	kv_plan(wants, e->n_models, e->cfg.kv_bytes > states ? e->cfg.kv_bytes - states : 0, pages);
 	for (int i = 0; i < e->n_models; i++) {
 		uint64_t useful = model_useful_pages(&e->models[i]);
 		e->models[i].kv_pages = pages[i] < useful ? pages[i] : useful;

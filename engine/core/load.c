@@ -58,6 +58,33 @@ static int load_failed(struct eng_model *m, int rc)
 	return rc;
 }
 
+/* States of sequences, where layers keep them. */
+static int make_states(struct eng_model *m)
+{
+	uint64_t floats = arch_state(&m->info.arch);
+	if (floats == 0)
+		return 0;
+	int rc = kv_states_create(m->ops, m->backend, floats, m->e->cfg.max_sequences, (int)m->n_snapshots, &m->states,
+				  &m->load_err);
+	if (rc == 0)
+		prefix_set_states(m->prefix, m->states);
+	return rc;
+}
+
+static int too_few_pages(struct eng_model *m)
+{
+	const struct engine *e = m->e;
+	uint64_t states = (uint64_t)e->cfg.max_sequences * arch_state(&m->info.arch) * sizeof(float);
+	char also[96] = "";
+	if (states > 0)
+		snprintf(also, sizeof also, "the states of %d sequences (%llu bytes) and ", e->cfg.max_sequences,
+			 (unsigned long long)states);
+	return sl_errf(&m->load_err, SL_ELIMIT,
+		       "the KV memory of %llu bytes%s is too small for %stwo pages of %zu bytes",
+		       (unsigned long long)e->cfg.kv_bytes, e->planned ? " that the device has left" : "", also,
+		       m->kv_groups.n_groups * model_page_bytes(m));
+}
+
 static int make_pool(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -69,10 +96,7 @@ static int make_pool(struct eng_model *m)
 		n_ctx = (uint32_t)m->step_tokens; /* a text is computed in one step */
 	uint64_t n_pages = m->kv_pages;
 	if (n_pages < 2 * (uint64_t)g->n_groups)
-		return sl_errf(&m->load_err, SL_ELIMIT,
-			       "the KV memory of %llu bytes%s is too small for two pages of %zu bytes",
-			       (unsigned long long)e->cfg.kv_bytes, e->planned ? " that the device has left" : "",
-			       g->n_groups * model_page_bytes(m));
+		return too_few_pages(m);
 	struct kn_kv layout = model_kv_layout(a, m->kv_type, e->cfg.page_tokens, (int)g->n_layers);
 	layout.n_pages = (int)n_pages;
 	int rc = e->memory != NULL
@@ -107,7 +131,7 @@ static int make_pool(struct eng_model *m)
 				  .itl_target_ns = (uint64_t)e->cfg.itl_target_ms * (uint64_t)NS_PER_MS};
 	if (prefix_create(m->pool, m->max_pages, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for the scheduler");
-	return 0;
+	return make_states(m);
 }
 
 static int token_text(const struct tokenizer *t, int32_t id, char **out)
@@ -260,6 +284,7 @@ static int warm_up(struct eng_model *m)
 			       .n_seqs = 1,
 			       .page_table = pages,
 			       .max_pages = n_pages};
+	kv_states_in_step(m->states, &step); /* the first row's: no sequence has begun */
 	if (rc == 0)
 		rc = measure_layers(m, &step, rows, logits);
 	while (got > 0)
@@ -270,7 +295,8 @@ static int warm_up(struct eng_model *m)
 	return 0;
 }
 
-/* m's share of host memory for swapped pages. Without swap, pre-empted sequences are computed again. */
+/* m's share of host memory for swapped pages. Without swap, pre-empted sequences are computed again, as are those whose
+ * layers keep a state: they go on from a snapshot. */
 static int make_swap(struct eng_model *m)
 {
 	const struct engine *e = m->e;
@@ -280,7 +306,7 @@ static int make_swap(struct eng_model *m)
 	struct sl_err err;
 	for (int i = 0; i < e->n_models; i++)
 		n += e->models[i].inspected;
-	if (bytes == 0 || m->ops->page_out == NULL || n == 0)
+	if (bytes == 0 || m->ops->page_out == NULL || n == 0 || m->states != NULL)
 		return 0;
 	bytes = (bytes < most ? bytes : most) / n;
 	int rc = kv_swap_create(m->ops, m->backend, m->pool, bytes, &m->swap, &err);
@@ -422,6 +448,7 @@ void model_unload(struct eng_model *m)
 	if (m->backend == NULL)
 		return;
 	prefix_destroy(m->prefix);
+	kv_states_destroy(m->states);
 	sched_destroy(m->sched);
 	spec_unpair(m);
 	in_flight_destroy(m);
@@ -462,20 +489,23 @@ static int step_tokens_of(const struct eng_model *m)
 static int group_layers(struct eng_model *m)
 {
 	const struct model_arch *a = &m->info.arch;
-	uint32_t n = (uint32_t)a->n_layers, page_tokens = (uint32_t)m->e->cfg.page_tokens;
-	int *windows = sl_zalloc_n(n, sizeof *windows);
-	m->places = sl_zalloc_n(n, sizeof *m->places);
+	uint32_t n = 0, page_tokens = (uint32_t)m->e->cfg.page_tokens;
+	int *windows = sl_zalloc_n((size_t)a->n_layers, sizeof *windows);
+	m->places = sl_zalloc_n((size_t)a->n_layers, sizeof *m->places);
 	if (windows == NULL || m->places == NULL) {
 		sl_free(windows);
 		return SL_ENOMEM;
 	}
 	for (int i = 0; i < a->n_layers; i++)
-		windows[i] = arch_window(a, i);
-	/* An encoder's rows see what follows them. */
-	m->kv_groups = a->encoder || m->e->cfg.kv_one_group
+		if (!arch_recurs(a, i)) /* others have no pages */
+			windows[n++] = arch_window(a, i);
+	/* An encoder's rows see what follows them; a sequence with states may go back to an earlier one. */
+	m->kv_groups = a->encoder || m->e->cfg.kv_one_group || arch_is_recurrent(a)
 			   ? kv_groups_one(page_tokens, n)
 			   : kv_groups_make(windows, n, (uint32_t)a->n_ctx, page_tokens);
 	kv_groups_places(&m->kv_groups, windows, n, m->places);
+	for (int i = a->n_layers; i-- > 0;)
+		m->places[i] = m->places[i - arch_n_recurrent(a, i)];
 	sl_free(windows);
 	return 0;
 }
@@ -558,6 +588,10 @@ static void finish(struct eng_model *m, bool begun)
 			 m->name, (unsigned long long)((clock_now_ns() - m->load_began_ns) / NS_PER_MS),
 			 m->ops->describe(m->backend), model_was_kept(m->model) ? ", weights from the cache" : "",
 			 kn_kv_type_name(m->kv_type), model_page_bytes(m), m->kv_groups.n_groups);
+		if (m->states != NULL)
+			log_info("model %s: states of %llu bytes for %d sequences and %llu snapshots", m->name,
+				 (unsigned long long)(arch_state(&m->info.arch) * sizeof(float)),
+				 m->e->cfg.max_sequences, (unsigned long long)m->n_snapshots);
 	} else {
 		load_failed(m, rc);
 		model_unload(m);

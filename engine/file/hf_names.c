@@ -47,6 +47,13 @@ static const struct {
     {"deepseek_v2", "deepseek2"},
     {"deepseek_v3", "deepseek2"},
     {"kimi_k2", "deepseek2"},
+    {"lfm2", "lfm2"},
+    {"lfm2_moe", "lfm2moe"},
+    {"qwen3_next", "qwen3next"},
+    {"qwen3_5", "qwen35"},
+    {"qwen3_5_text", "qwen35"},
+    {"qwen3_5_moe", "qwen35moe"},
+    {"qwen3_5_moe_text", "qwen35moe"},
 };
 
 const char *hf_family(const char *model_type)
@@ -74,6 +81,7 @@ static const struct pair whole[] = {
     {"final_layer_norm.weight", "output_norm.weight"},
     {"final_layer_norm.bias", "output_norm.bias"},
     {"embed_out.weight", "output.weight"},
+    {"embedding_norm.weight", "token_embd_norm.weight"},
 };
 
 static const struct pair in_layers[] = {
@@ -133,12 +141,37 @@ static const struct pair in_layers[] = {
     /* Quantized, gpt-oss's (hf_matrix.h): gate and up take turns, row by row. */
     {"mlp.experts.gate_up_proj.weight", "ffn_gate_up_exps.weight"},
     {"mlp.experts.down_proj.weight", "ffn_down_exps.weight"},
+    /* LFM2 */
+    {"operator_norm.weight", "attn_norm.weight"},
+    {"ffn_norm.weight", "ffn_norm.weight"},
+    {"conv.in_proj.weight", "shortconv.in_proj.weight"},
+    {"conv.out_proj.weight", "shortconv.out_proj.weight"},
+    {"conv.conv.weight", "shortconv.conv.weight"},
+    {"self_attn.out_proj.weight", "attn_output.weight"},
+    {"self_attn.q_layernorm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_layernorm.weight", "attn_k_norm.weight"},
+    {"feed_forward.w1.weight", "ffn_gate.weight"},
+    {"feed_forward.w3.weight", "ffn_up.weight"},
+    {"feed_forward.w2.weight", "ffn_down.weight"},
+    {"feed_forward.gate.weight", "ffn_gate_inp.weight"},
+    {"feed_forward.expert_bias", "exp_probs_b.bias"},
+    /* Qwen3-Next, Qwen3.5; the former's queries, keys, values and gates are one tensor (engine/source/hf_woven.h). */
+    {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight"},
+    {"linear_attn.in_proj_z.weight", "attn_gate.weight"},
+    {"linear_attn.in_proj_b.weight", "ssm_beta.weight"},
+    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight"},
+    {"linear_attn.in_proj_ba.weight", "ssm_ba.weight"},
+    {"linear_attn.conv1d.weight", "ssm_conv1d.weight"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.norm.weight", "ssm_norm.weight"},
+    {"linear_attn.out_proj.weight", "ssm_out.weight"},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
 };
 
 /* Of each expert, with its number between the two halves: GGUF's names before all were one tensor. */
-static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts."};
+static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts."};
 static const struct pair of_experts[] = {
     {"gate_proj.weight", "ffn_gate"}, {"up_proj.weight", "ffn_up"}, {"down_proj.weight", "ffn_down"},
     {"w1.weight", "ffn_gate"},        {"w3.weight", "ffn_up"},      {"w2.weight", "ffn_down"},
@@ -244,7 +277,8 @@ static bool expert_name(const char *rest, char *out, size_t out_bytes)
  * is the feed-forward half's own in those of whose files GGUF has that name. */
 static bool norm_is_post(const char *family)
 {
-	static const char *const those[] = {"gemma2", "gemma3", "olmo2", "seed_oss", "glm4moe", "gpt-oss"};
+	static const char *const those[] = {"gemma2",  "gemma3",    "olmo2",  "seed_oss", "glm4moe",
+					    "gpt-oss", "qwen3next", "qwen35", "qwen35moe"};
 	for (size_t i = 0; i < sizeof those / sizeof *those; i++)
 		if (strcmp(those[i], family) == 0)
 			return true;
@@ -270,6 +304,9 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 		else
 			break;
 	}
+	/* Layers that only draft (n_drafting), and Qwen3.5's vision. */
+	if (strncmp(family, "qwen3", 5) == 0 && (begins(at, "mtp.") || begins(at, "visual.")))
+		return false;
 	if (begins(at, "vision_tower.") || begins(at, "vision_model.") || begins(at, "multi_modal_projector.") ||
 	    strstr(at, "rotary_emb.inv_freq") != NULL || text_ends(at, ".attention.bias") ||
 	    text_ends(at, ".attention.masked_bias"))

@@ -58,6 +58,7 @@ int prefix_create(struct kv_pool *pool, uint32_t row, struct prefix_tree **out)
 	}
 	heap_init(&t->unused, longer_unused);
 	heap_init(&t->idle, prefix_window_rarer);
+	heap_init(&t->snapshots, prefix_snapshot_rarer);
 	list_init(&t->woken);
 	*out = t;
 	return 0;
@@ -112,6 +113,7 @@ static struct prefix_node *new_node(const struct prefix_tree *t, struct prefix_n
 	list_init(&node->sibling);
 	list_init(&node->waiters);
 	node->parent = parent;
+	node->state = -1;
 	node->n_tokens = n;
 	if (parent != NULL) {
 		node->depth = parent->depth + 1;
@@ -200,6 +202,7 @@ static void free_node(struct prefix_tree *t, struct prefix_node *n)
 			t->ghosts[n->index.key % N_GHOSTS] = n->index.key;
 	}
 	if (n->filled) {
+		prefix_state_drop(t, n);
 		prefix_set_ends(t, n, false);
 		t->n_bare -= is_bare(t, n);
 		prefix_window_drop(t, n);
@@ -286,6 +289,8 @@ static struct prefix_node *find_part(const struct prefix_tree *t, const struct p
 	struct prefix_node *best = NULL;
 	int looked = 0;
 	*common = 0;
+	if (t->states != NULL)
+		return NULL; /* states are of whole pages */
 	list_each(it, &n->children) {
 		struct prefix_node *c = list_entry(it, struct prefix_node, sibling);
 		if (looked++ == MAX_COMPARED)
@@ -307,7 +312,7 @@ struct hit {
 	struct prefix_node *at; /* where a sequence may go on; NULL: not even a root exists */
 	uint32_t first;         /* the first index whose window part it needs */
 	uint32_t n_unpinned;    /* pages that no sequence uses yet */
-	uint32_t deepest;       /* depth of the last filled node, whose window may be gone */
+	uint32_t deepest;       /* depth of the last filled node, whose window or snapshot may be missing */
 };
 
 static struct hit walk(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n)
@@ -326,7 +331,7 @@ static struct hit walk(const struct prefix_tree *t, uint64_t salt, const int32_t
 		at = c;
 		run = prefix_has_window(t, at) ? run + 1 : 0;
 		uint32_t first = kv_groups_first(t->groups, at->depth * t->page_tokens);
-		if (run >= at->depth - first)
+		if (run >= at->depth - first && prefix_has_state(t, at))
 			hit = (struct hit){.at = at, .first = first, .n_unpinned = n_unpinned};
 	}
 	hit.deepest = at->depth;
@@ -482,6 +487,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 	pin(t, at);
 	path->tail = at;
 	path->n_pages = *n_pages = at->depth;
+	path->parts = hit.deepest > at->depth ? hit.deepest : 0;
 	hold(t, &hit, path, pages);
 	uint32_t done = at->depth * t->page_tokens;
 	uint32_t part = copy_part(t, at, tokens + done, most - done, pages);
@@ -582,7 +588,7 @@ static struct prefix_node *keep_part(struct prefix_tree *t, struct prefix_node *
 				     uint32_t n_past, int32_t *pages)
 {
 	uint32_t begin = at->depth * t->page_tokens, common;
-	if (n_past <= begin || n_past - begin >= t->page_tokens)
+	if (t->states != NULL || n_past <= begin || n_past - begin >= t->page_tokens)
 		return NULL;
 	struct prefix_node *part = find_part(t, at, tokens + begin, n_past - begin, &common);
 	if (common == n_past - begin)
@@ -627,11 +633,15 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	else if (!path->cut && at->depth > 0 && at->depth * t->page_tokens == n_past)
 		prefix_set_ends(t, at, true);
 	leave_windows(t, path, at);
-	path->claim = path->tail = path->passed = NULL;
+	path->claim = path->tail = path->passed = path->answer = NULL;
 	unpin(t, at);
 }
 
-void prefix_await(struct prefix_node *node, struct prefix_waiter *w) { list_push_back(&node->waiters, &w->link); }
+void prefix_await(struct prefix_node *node, struct prefix_waiter *w)
+{
+	node->asked = true;
+	list_push_back(&node->waiters, &w->link);
+}
 
 struct prefix_waiter *prefix_woken(struct prefix_tree *t)
 {

@@ -19,6 +19,13 @@
  *  - One that serves a point counts as used when it came to be one, so it goes with its node. While that stays because
  *    something below it is used, the part goes in its turn by last use.
  *
+ * Where layers keep a state, a hit also needs a snapshot of the states at its end, and there are no common parts of a
+ * page. Steps end where a snapshot is taken (prefix_next_snapshot), which is at these ends of pages:
+ *  - the last one of a prompt, and the last one so far of an answer, which replaces the one before;
+ *  - where a prompt found nodes but no snapshot: texts part there; and where another sequence waits;
+ *  - every 32nd of a prompt, as far as there is room.
+ * A snapshot goes with its node, or when another needs its slot: those of the last kind first, then by last use.
+ *
  * A starting sequence claims nodes for the pages of its prompt that it will compute. Another sequence that needs the
  * same pages waits for them (pending) instead of computing them.
  *
@@ -33,6 +40,7 @@
 #include "base/buf.h"
 #include "base/list.h"
 #include "engine/kv/kv.h"
+#include "engine/kv/kv_states.h"
 
 struct prefix_tree;
 struct prefix_node;
@@ -44,6 +52,8 @@ struct prefix_path {
 	uint32_t n_pages;           /* the sequence's page indices that the tree has: 0 … n_pages - 1 */
 	struct prefix_node *passed; /* the node of index n_passed - 1, or the root */
 	uint32_t n_passed;          /* of n_pages: those whose window part the sequence no longer holds */
+	uint32_t parts;             /* pages that the tree had as the sequence began, if more than it could use */
+	struct prefix_node *answer; /* with the last snapshot of its answer */
 	uint32_t last;              /* the index where the sequence ended as it began */
 	bool cut;                   /* the path ended early (out of memory): nothing more is added */
 };
@@ -56,7 +66,7 @@ struct prefix_waiter {
 enum prefix_miss {
 	PREFIX_MISS_NONE,    /* everything reusable is reused */
 	PREFIX_MISS_NEW,     /* the next page is unknown */
-	PREFIX_MISS_EVICTED, /* it was evicted, or the window before it */
+	PREFIX_MISS_EVICTED, /* it was evicted, or the window before it, or there is no snapshot of the states */
 	PREFIX_MISS_SHORT,   /* the prompt has no full page */
 };
 
@@ -90,6 +100,23 @@ void prefix_computed(struct prefix_tree *t, struct prefix_path *path, const int3
 		     int32_t *pages);
 /* The sequence is about to give up its pages of windowed groups before index `first`. */
 void prefix_pass(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t first);
+/* ---- models with states (kv_states.h): one for each row ---- */
+
+/* Before any path begins. states must outlive the tree. */
+void prefix_set_states(struct prefix_tree *t, struct kv_states *states);
+/* Where the sequence, which has computed n_past tokens, next takes a snapshot: no step may go beyond. UINT32_MAX:
+ * nowhere. */
+uint32_t prefix_next_snapshot(const struct prefix_tree *t, const struct prefix_path *path, uint32_t n_past);
+/* After prefix_computed of the same n_past, of which the row has the state: takes a snapshot if one is due. */
+void prefix_snapshot(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row);
+/* The row gets the last state that the path has of at most n_past tokens. Returns their number, 0: it begins anew;
+ * n_past where no layer keeps a state. */
+uint32_t prefix_restore(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row);
+
+/* A slot for a copy of a row's state, which a snapshot gives up if none is free; -1: there is none. It is given back by
+ * kv_states_give. */
+int32_t prefix_state_slot(struct prefix_tree *t);
+
 /* Ends the sequence (it still owns its references to pages[]). A last page that is not full is kept for a sequence that
  * continues from there. Waiters for its claims are woken. */
 void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *tokens, uint32_t n_past,

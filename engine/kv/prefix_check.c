@@ -4,7 +4,7 @@
 
 struct check {
 	const struct prefix_tree *t;
-	uint32_t n_pages, n_reclaimable, n_unused, n_idle, n_bare;
+	uint32_t n_pages, n_reclaimable, n_unused, n_idle, n_bare, n_snapshots;
 	uint64_t serves, reach; /* as the nodes count them, and as the points do */
 };
 
@@ -21,6 +21,9 @@ static void check_pages(struct check *c, const struct prefix_node *n)
 	BUG_IF(n->users > 0 && !window, "prefix tree: a window part in use is missing");
 	BUG_IF(n->users > 0 && n->pins == 0, "prefix tree: a window part in use, of a node that is not pinned");
 	BUG_IF(n->idle.in != (window && n->users == 0), "prefix tree: a window part is in the wrong heap");
+	BUG_IF(n->by_state.in != (n->state >= 0), "prefix tree: a snapshot is in the wrong heap");
+	BUG_IF(n->state >= 0 && (!n->filled || n->n_tokens < t->page_tokens), "prefix tree: a snapshot within a page");
+	c->n_snapshots += n->state >= 0;
 	c->n_reclaimable += n->filled && n->pins == 0 ? t->n_full : 0;
 	c->n_reclaimable += n->idle.in ? t->n_windowed : 0;
 	c->n_idle += n->idle.in;
@@ -79,6 +82,10 @@ void prefix_validate(const struct prefix_tree *t)
 	BUG_IF(c.n_unused != t->unused.n || c.n_idle != t->idle.n,
 	       "prefix tree: %u leaves, %u window parts; counted %zu, %zu", c.n_unused, c.n_idle, t->unused.n,
 	       t->idle.n);
+	uint32_t held =
+	    t->states != NULL ? (uint32_t)(kv_states_n_snapshots(t->states) - kv_states_n_free(t->states)) : 0;
+	BUG_IF(c.n_snapshots != t->snapshots.n || c.n_snapshots > held,
+	       "prefix tree: %zu snapshots in %u slots; counted %u", t->snapshots.n, held, c.n_snapshots);
 	BUG_IF(c.serves != c.reach, "prefix tree: window parts serve %llu points, not %llu",
 	       (unsigned long long)c.serves, (unsigned long long)c.reach);
 }

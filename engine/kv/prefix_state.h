@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * State shared by the files of the prefix tree: prefix.c has the nodes and the paths of sequences, prefix_windows.c the
- * pages of windowed layers, prefix_check.c what must hold. Private to engine/kv.
+ * pages of windowed layers, prefix_states.c snapshots of states, prefix_check.c what must hold. Private to engine/kv.
  */
 #ifndef ENGINE_PREFIX_STATE_H
 #define ENGINE_PREFIX_STATE_H
@@ -24,6 +24,12 @@ struct prefix_node {
 	uint32_t n_children;
 	uint32_t users;  /* paths whose sequences hold the window part */
 	uint32_t serves; /* how many nodes where a hit is expected need the window part */
+	/* A snapshot at its end (prefix_states.c); -1: none. */
+	int32_t state;
+	struct heap_node by_state;
+	uint64_t state_used;
+	bool state_point, state_shared; /* a later prompt is expected there; it is not one sequence's alone */
+	bool asked;                     /* a sequence waits for it */
 	bool filled;
 	bool ends;      /* a prompt or a finished answer ends in this page */
 	int32_t *pages; /* [n_groups], behind tokens: full groups, then windowed ones; -1: not there */
@@ -37,7 +43,8 @@ struct prefix_tree {
 	uint32_t page_tokens, n_groups, n_full, n_windowed;
 	uint32_t row; /* numbers of a sequence's row for each group */
 	struct idmap nodes, roots;
-	struct heap unused, idle;
+	struct heap unused, idle, snapshots;
+	struct kv_states *states; /* NULL: no layer keeps one */
 	struct list woken;
 	uint64_t *tick;               /* the pool's clock */
 	struct prefix_node **of_page; /* by page number: its node */
@@ -57,6 +64,16 @@ static inline int32_t *prefix_entry(const struct prefix_tree *t, int32_t *pages,
 /* The node holds a reference to the page, or gives it up. */
 void prefix_add_page(struct prefix_tree *t, struct prefix_node *n, uint32_t group, int32_t page);
 void prefix_drop_page(struct prefix_tree *t, struct prefix_node *n, uint32_t group);
+
+/* ---- prefix_states.c ---- */
+
+bool prefix_snapshot_rarer(const struct heap_node *a, const struct heap_node *b);
+void prefix_state_drop(struct prefix_tree *t, struct prefix_node *n);
+/* Whether a sequence may go on behind n. */
+static inline bool prefix_has_state(const struct prefix_tree *t, const struct prefix_node *n)
+{
+	return t->states == NULL || n->depth == 0 || n->state >= 0;
+}
 
 /* ---- prefix_windows.c ---- */
 

@@ -57,6 +57,17 @@ static int project_joined(struct model *m, const struct layer *l, const float *f
 	return o->qkv_rope_write(b, l->rope, m->qkv, a->n_heads, kv, layer);
 }
 
+/* Queries, with their gates in m->attn_gate where they have some. */
+static int project_queries(struct model *m, const struct layer *l, const float *from, int n)
+{
+	const struct model_arch *a = &m->info.arch;
+	const struct kn_ops *o = m->ops;
+	int rc = o->matmul(m->backend, &l->q, from, n, a->attn_gate ? m->q_gated : m->q);
+	return rc != 0 || !a->attn_gate
+		   ? rc
+		   : o->halve(m->backend, m->q_gated, n * a->n_heads, a->head_dim, m->q, m->attn_gate);
+}
+
 /* Queries, keys and values of the rows at `from`, turned, the latter two in their pages. */
 int model_project(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer)
 {
@@ -66,7 +77,7 @@ int model_project(struct model *m, const struct layer *l, const float *from, int
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	if (l->qkv.data != NULL)
 		return project_joined(m, l, from, n, kv, layer);
-	if ((rc = o->matmul(b, &l->q, from, n, m->q)) != 0 || (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 ||
+	if ((rc = project_queries(m, l, from, n)) != 0 || (rc = o->matmul(b, &l->k, from, n, m->k)) != 0 ||
 	    (rc = o->matmul(b, &l->v, from, n, m->v)) != 0 || (rc = adapters_qkv(m, l, from)) != 0)
 		return rc;
 	if (l->q_bias != NULL && ((rc = o->add_row(b, m->q, l->q_bias, n, q_width)) != 0 ||
@@ -123,7 +134,7 @@ static int feed_forward(struct model *m, const struct layer *l, const float *fro
 	return rc != 0 ? rc : model_add_bias(m, m->normed, l->down_bias, n, m->info.arch.n_embd);
 }
 
-/* Attention from the rows at `from`, to out. */
+/* Attention, or what the layer has in its place, from the rows at `from`, to out. */
 static int attend(struct model *m, int i, const float *from, int n, const struct kn_kv *all, float *out)
 {
 	const struct model_arch *a = &m->info.arch;
@@ -131,12 +142,16 @@ static int attend(struct model *m, int i, const float *from, int n, const struct
 	struct layer *l = &m->layers[i];
 	struct kn_kv kv = *all;
 	bool joined = l->qkv.data != NULL;
+	if (l->recurrent != NULL)
+		return recurrent_run(m, l, from, n, out);
 	int rc, at = all->places != NULL ? all->places[i].layer : i;
 	kv.group = all->places != NULL ? all->places[i].group : 0;
 	if (l->latent != NULL)
 		rc = latent_attend(m, l, from, n, &kv, at);
 	else if ((rc = model_project(m, l, from, n, &kv, at)) == 0)
 		rc = o->attention(m->backend, joined ? m->qkv : m->q, a->n_heads, &kv, at, &l->attn, m->attn);
+	if (rc == 0 && a->attn_gate)
+		rc = o->sigmoid_mul(m->backend, m->attn, m->attn_gate, n, a->n_heads * a->head_dim);
 	if (rc != 0 || (rc = o->matmul(m->backend, &l->o, m->attn, n, out)) != 0 ||
 	    (rc = adapters_o(m, l, m->attn, out)) != 0)
 		return rc;
@@ -245,6 +260,8 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 	       "a step of %d rows, %d wanted", s->n_rows, n_want);
 	if (a->encoder && n_want > 0)
 		return SL_EUNSUPPORTED; /* it has no head */
+	BUG_IF(arch_is_recurrent(a) && (s->states == NULL || s->state_floats < arch_state(a)),
+	       "a step of a recurrent model without states");
 	struct kn_step step = *s;
 	step.page_tokens = kv->page_tokens;
 	step.n_groups = kv->n_groups;

@@ -214,32 +214,55 @@ int model_alloc_floats(struct model *m, const char *what, size_t n, float **out,
 	return 0;
 }
 
-/* n floats from number `first` on of a vector of `all`, brought to the backend, with offset added to each. */
-static int put_part(struct model *m, const char *name, int all, int first, int n, float offset, float *to,
-		    struct sl_err *err)
+/* The tensor of that name, of `all` floats in up to three dimensions, in memory. */
+static int find_floats(struct model *m, const char *name, int all, const struct model_tensor **out, struct sl_err *err)
 {
 	const struct model_tensor *t = model_take_tensor(m, name, err);
 	if (t == NULL)
 		return SL_EINVAL;
-	if (t->n_dims > 2 || t->dims[0] * t->dims[1] != (uint64_t)all ||
+	if (t->n_dims > 3 || t->dims[0] * t->dims[1] * t->dims[2] != (uint64_t)all ||
 	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
 			       name, all);
-	int rc = model_file_bring(m->file, t, err);
+	*out = t;
+	return model_file_bring(m->file, t, err);
+}
+
+/* n floats from number `first` on of a vector of `all`. */
+static int host_part(struct model *m, const char *name, int all, int first, int n, float **out, struct sl_err *err)
+{
+	const struct model_tensor *t = NULL;
+	int rc = find_floats(m, name, all, &t, err);
 	if (rc != 0)
 		return rc;
-	float *host = sl_zalloc_n((size_t)n, sizeof *host);
+	float *host = *out = sl_zalloc_n((size_t)n, sizeof *host);
 	if (host == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file),
 			       name, n);
 	kn_dequantize(t->type, (const uint8_t *)t->data + (size_t)first * kn_type_block_bytes(t->type), (size_t)n,
 		      host);
+	if (t->made != NULL)
+		model_file_let_go(m->file, t);
+	return 0;
+}
+
+int model_host_floats(struct model *m, const char *name, int n, float **out, struct sl_err *err)
+{
+	return host_part(m, name, n, 0, n, out, err);
+}
+
+/* Such floats, brought to the backend, with offset added to each. */
+static int put_part(struct model *m, const char *name, int all, int first, int n, float offset, float *to,
+		    struct sl_err *err)
+{
+	float *host = NULL;
+	int rc = host_part(m, name, all, first, n, &host, err);
+	if (rc != 0)
+		return rc;
 	for (int i = 0; i < n; i++)
 		host[i] += offset;
 	rc = m->ops->upload(m->backend, to, host, (size_t)n);
 	sl_free(host);
-	if (t->made != NULL)
-		model_file_let_go(m->file, t);
 	return rc == 0
 		   ? 0
 		   : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file), name);
@@ -262,6 +285,20 @@ const char *model_in_layer(int i, const char *what, char name[64])
 	return name;
 }
 
+/* Queries with gates of the output are not joined with keys and values. */
+static int load_gated_qkv(struct model *m, int i, struct sl_err *err)
+{
+	const struct model_arch *a = &m->info.arch;
+	struct layer *l = &m->layers[i];
+	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
+	char name[64];
+	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), 2 * q_width, a->n_embd, &l->q, err)) !=
+		0 ||
+	    (rc = model_load_matrix(m, model_in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
+		return rc;
+	return model_load_matrix(m, model_in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
+}
+
 /* q, k and v, or all three in one matrix. */
 int model_load_qkv(struct model *m, int i, struct sl_err *err)
 {
@@ -269,6 +306,8 @@ int model_load_qkv(struct model *m, int i, struct sl_err *err)
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
 	char name[64], names[3][64];
+	if (a->attn_gate)
+		return load_gated_qkv(m, i, err);
 	if (model_file_find(m->file, model_in_layer(i, "attn_qkv.weight", name)) != NULL) {
 		const struct model_tensor *t = NULL;
 		if (m->ops->weight_load_joined != NULL)
@@ -376,7 +415,7 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, v_width = arch_value_width(a);
 	float gain = a->norm_gain_offset;
-	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, dense = !arch_mixes(a, i);
+	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, dense = !arch_mixes(a, i), attends = !arch_recurs(a, i);
 	const char *second = a->attn_norm_is_2 ? "attn_norm" : a->ffn_norm_is_post ? "post_attention_norm" : "ffn_norm";
 	const char *first = a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm";
 	bool has_first = !a->no_pre_norms, has_second = has_first && (a->parallel == ARCH_PARALLEL_NONE || two);
@@ -393,20 +432,20 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	    {has_second && a->norm_biases, second, "bias", a->n_embd, 0, &l->ffn_norm_bias},
 	    {a->post_norms, "post_attention_norm", "weight", a->n_embd, gain, &l->post_attn_norm},
 	    {a->post_norms, "post_ffw_norm", "weight", a->n_embd, gain, &l->post_ffn_norm},
-	    {a->o_bias, "attn_output", "bias", a->n_embd, 0, &l->o_bias},
+	    {attends && a->o_bias, "attn_output", "bias", a->n_embd, 0, &l->o_bias},
 	    {dense && a->ff_biases, "ffn_up", "bias", a->n_ff, 0, &l->up_bias},
 	    {dense && a->ff_biases, "ffn_down", "bias", a->n_embd, 0, &l->down_bias},
-	    {a->sinks, "attn_sinks", "weight", a->n_heads, 0, &l->sinks},
-	    {a->qk_norm, "attn_q_norm", "weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
-	    {a->qk_norm, "attn_k_norm", "weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
+	    {attends && a->sinks, "attn_sinks", "weight", a->n_heads, 0, &l->sinks},
+	    {attends && a->qk_norm, "attn_q_norm", "weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
+	    {attends && a->qk_norm, "attn_k_norm", "weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
 	};
 	char name[64];
 	if (a->encoder)
 		return encoder_load_layer(m, i, err);
-	int rc = a->latent.n > 0 ? latent_load(m, i, err) : model_load_qkv(m, i, err);
-	if (rc == 0 && a->qkv_bias)
+	int rc = !attends ? recurrent_load(m, i, err) : a->latent.n > 0 ? latent_load(m, i, err) : model_load_qkv(m, i, err);
+	if (rc == 0 && attends && a->qkv_bias)
 		rc = model_load_biases(m, i, err);
-	if (rc == 0)
+	if (rc == 0 && attends)
 		rc =
 		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, v_width, &l->o, err);
 	if (rc == 0)
@@ -431,7 +470,9 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 static int load_output(struct model *m, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
-	int rc = model_load_vector(m, "output_norm.weight", a->n_embd, a->norm_gain_offset, &m->output_norm, err);
+	char name[64];
+	snprintf(name, sizeof name, "%s.weight", a->norm_name != NULL ? a->norm_name : "output_norm");
+	int rc = model_load_vector(m, name, a->n_embd, a->norm_gain_offset, &m->output_norm, err);
 	if (rc == 0 && a->norm_biases)
 		rc = model_load_vector(m, "output_norm.bias", a->n_embd, 0, &m->output_norm_bias, err);
 	if (rc == 0 && a->head_bias)
@@ -475,10 +516,13 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	size_t q_width = (size_t)arch_query_width(a), v_width = (size_t)arch_value_width(a);
 	size_t heads = (size_t)a->n_heads, latent = (size_t)a->latent.n;
 	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = 0, work = 0;
+	size_t channels = (size_t)arch_channels(a), v_heads = (size_t)a->recurrent.v_heads;
+	bool recurrent = arch_is_recurrent(a), delta = a->recurrent.kind == ARCH_DELTA;
 	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
 	for (int i = 0; i < a->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		*(l->qkv.data != NULL ? &qkv : &three) = true;
+		if (l->recurrent == NULL)
+			*(l->qkv.data != NULL ? &qkv : &three) = true;
 		*(l->gate_up.data != NULL ? &gate_up : &two) = true;
 		ff = (size_t)l->n_ff > ff ? (size_t)l->n_ff : ff;
 		if (l->experts != NULL)
@@ -510,6 +554,14 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	    {&m->shared, (size_t)a->n_embd, a->experts.n_ff_shared > 0},
 	    {&m->shared_gate, 1, a->experts.shared_gate},
 	    {&m->qkv, q_width + 2 * kv_width, qkv},
+	    {&m->conv_in, delta ? channels : 3 * channels, recurrent},
+	    {&m->conv_out, channels, recurrent},
+	    {&m->delta, v_heads * (size_t)(a->recurrent.v_dim > 2 ? a->recurrent.v_dim : 2), delta},
+	    {&m->delta_gate, v_heads * (size_t)a->recurrent.v_dim, delta},
+	    {&m->beta, v_heads, delta},
+	    {&m->alpha, v_heads, delta},
+	    {&m->q_gated, 2 * q_width, a->attn_gate},
+	    {&m->attn_gate, q_width, a->attn_gate},
 	};
 	for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
 		void *p;
@@ -692,6 +744,7 @@ void model_free(struct model *m)
 			model_free_weight(m, weights[k]);
 		experts_free(m, l->experts);
 		latent_free(m, l->latent);
+		recurrent_free(m, l->recurrent);
 		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
 				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
 				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
@@ -735,7 +788,15 @@ void model_free(struct model *m)
 			   m->q_low,
 			   m->q_latent,
 			   m->out_latent,
-			   m->heads_work};
+			   m->heads_work,
+			   m->conv_in,
+			   m->conv_out,
+			   m->delta,
+			   m->delta_gate,
+			   m->beta,
+			   m->alpha,
+			   m->q_gated,
+			   m->attn_gate};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		model_free_floats(m, memory[i]);
 	sl_free(m->layers);

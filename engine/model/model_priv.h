@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model's weights and activations, for the files of the room: model.c loads it, forward.c runs steps and has
- * the decoders' layers, encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what adapters add.
+ * the decoders' layers, recurrent.c those that keep states, latent.c latent attention, encoder.c BERT's layers, pooling.c what
+ * becomes of a text's rows, adapters.c what adapters add.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -12,6 +13,7 @@
 
 /* Vectors in backend memory; those that the family does not have are NULL. */
 struct layer_experts;
+struct layer_recurrent;
 struct layer {
 	float *attn_norm, *ffn_norm, *post_attn_norm, *post_ffn_norm;
 	float *q_norm, *k_norm, *q_bias, *k_bias, *v_bias; /* of a joined product all biases are in q_bias */
@@ -22,6 +24,7 @@ struct layer {
 	int n_ff; /* of gate, up and down: the dense half, or a mixture's shared expert; 0: it has none */
 	struct layer_experts *experts; /* NULL: a dense layer */
 	struct layer_latent *latent;   /* NULL: keys and values of heads */
+	struct layer_recurrent *recurrent; /* NULL: attention; otherwise q, k, v and o are empty */
 	struct kn_attn attn;
 	const struct kn_rope *rope;
 };
@@ -41,6 +44,15 @@ struct layer_experts {
 	float *choice_bias;             /* NULL, or added to the scores for the choice */
 	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
 	struct kn_experts op;
+};
+
+/* A layer that keeps a state (recurrent.c). Products: what the convolution reads, the output; DELTA: gates of the
+ * output, beta and alpha. */
+struct layer_recurrent {
+	struct kn_weight in, out, gate, beta, alpha;
+	float *taps, *a, *dt, *norm;
+	struct kn_conv conv;
+	struct kn_delta delta;
 };
 
 struct model {
@@ -69,6 +81,9 @@ struct model {
 	/* Latent attention: the vector of queries, queries and outputs of heads in the latent, scratch memory. Queries
 	 * are in q, rows in k. */
 	float *q_low, *q_latent, *out_latent, *heads_work;
+	/* Recurrent layers: the convolution's rows in and out, what the delta rule gives and its gate, beta, alpha.
+	 * Gated attention: queries with gates, and the latter alone. */
+	float *conv_in, *conv_out, *delta, *delta_gate, *beta, *alpha, *q_gated, *attn_gate;
 	float *beside; /* what attention adds, while the other half runs on the same rows */
 	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
 	float *routed, *shared, *shared_gate, *work;
@@ -94,6 +109,8 @@ int model_load_matrices(struct model *m, const char *name, int n, int n_out, int
 			struct sl_err *err);
 /* offset is added to each number. */
 int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err);
+/* n floats of a tensor of so many, on the host; the caller frees them. */
+int model_host_floats(struct model *m, const char *name, int n, float **out, struct sl_err *err);
 int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err);
 /* Queries, keys and values, one product or three; and their biases. */
 int model_load_qkv(struct model *m, int layer, struct sl_err *err);
@@ -128,6 +145,13 @@ void latent_free(struct model *m, struct layer_latent *x); /* NULL: nothing */
 size_t latent_work(const struct model_arch *a);
 /* What heads make of the n rows at `from`, in m->attn. */
 int latent_attend(struct model *m, const struct layer *l, const float *from, int n, const struct kn_kv *kv, int layer);
+
+/* ---- recurrent.c ---- */
+
+int recurrent_load(struct model *m, int layer, struct sl_err *err);
+void recurrent_free(struct model *m, struct layer_recurrent *x); /* NULL: nothing */
+/* From n rows at `from` to out, by the states of the step's sequences. */
+int recurrent_run(struct model *m, const struct layer *l, const float *from, int n, float *out);
 
 /* ---- encoder.c ---- */
 

@@ -86,6 +86,26 @@ struct arch_latent {
 	bool joined; /* both products of the latent are one tensor, head by head: attn_kv_b */
 };
 
+/* What a layer has in place of attention; all such layers of a model have the same. */
+enum arch_mixer {
+	ARCH_ATTENTION,
+	ARCH_SHORT_CONV, /* a gated causal convolution: LFM2 */
+	ARCH_DELTA,      /* the gated delta rule after a convolution: Qwen3-Next, Qwen3.5 */
+};
+
+enum { ARCH_MOST_LAYERS = 512 };
+
+/* Layers that keep a state instead of keys and values (kernels.h: kn_conv, kn_delta). */
+struct arch_recurrent {
+	enum arch_mixer kind;                   /* ATTENTION: there are none */
+	uint64_t layers[ARCH_MOST_LAYERS / 64]; /* bit i % 64 of word i / 64: layer i is one */
+	int conv;                               /* positions of the convolution, a row's own included */
+	int k_heads, v_heads, k_dim, v_dim;     /* DELTA */
+	bool tiled;                             /* kn_delta.tiled */
+	bool beta_alpha;                        /* both in one product, by key head: [k_heads][2][v_heads / k_heads] */
+	bool log_decay; /* the file has the logarithm of -a: Hugging Face folders; in GGUF it is a itself */
+};
+
 struct model_arch {
 	char family[32]; /* as GGUF's general.architecture: "llama", "qwen2", "gemma3" */
 	int n_drafting;  /* layers of the file after the n_layers, which are not loaded: they only draft */
@@ -112,6 +132,9 @@ struct model_arch {
 	enum arch_act act;
 	struct arch_experts experts;
 	struct arch_latent latent;
+	struct arch_recurrent recurrent;
+	bool attn_gate;                    /* queries come with gates of attention's output: [n_heads][2][head_dim] */
+	const char *norm_name;             /* of the last norm's tensor; NULL: output_norm */
 	float embed_scale;                 /* of the embeddings: sqrt(n_embd) for Gemma, else 1 */
 	float attn_scale;                  /* of q·k: usually 1/sqrt(head_dim) */
 	float residual_scale;              /* of what each half of a layer adds: Granite, else 1 */
@@ -139,6 +162,55 @@ struct model_arch {
 	char unknown_keys[256];
 };
 
+/* Whether layers keep a state; whether layer i does. */
+static inline bool arch_is_recurrent(const struct model_arch *a) { return a->recurrent.kind != ARCH_ATTENTION; }
+static inline bool arch_recurs(const struct model_arch *a, int layer)
+{
+	return arch_is_recurrent(a) && (a->recurrent.layers[layer / 64] >> layer % 64 & 1) != 0;
+}
+
+/* Of the first `layer` layers: how many keep a state. */
+static inline int arch_n_recurrent(const struct model_arch *a, int layer)
+{
+	int n = 0;
+	for (int i = 0; i < layer; i++)
+		n += arch_recurs(a, i);
+	return n;
+}
+
+/* Channels of a recurrent layer's convolution. */
+static inline int arch_channels(const struct model_arch *a)
+{
+	const struct arch_recurrent *r = &a->recurrent;
+	return r->kind == ARCH_DELTA ? 2 * r->k_heads * r->k_dim + r->v_heads * r->v_dim : a->n_embd;
+}
+
+/* Floats of a sequence's state: of one such layer, of all. */
+static inline uint64_t arch_layer_state(const struct model_arch *a)
+{
+	const struct arch_recurrent *r = &a->recurrent;
+	if (!arch_is_recurrent(a))
+		return 0;
+	return (uint64_t)(r->conv - 1) * (uint64_t)arch_channels(a) +
+	       (uint64_t)r->v_heads * (uint64_t)r->k_dim * (uint64_t)r->v_dim;
+}
+static inline uint64_t arch_state(const struct model_arch *a)
+{
+	return (uint64_t)arch_n_recurrent(a, a->n_layers) * arch_layer_state(a);
+}
+
+/* Floats of activations that recurrent layers and gates need for each row of a step. */
+static inline uint64_t arch_recurrent_floats(const struct model_arch *a)
+{
+	const struct arch_recurrent *r = &a->recurrent;
+	uint64_t gates = a->attn_gate ? 3 * (uint64_t)a->n_heads * (uint64_t)a->head_dim : 0;
+	if (r->kind == ARCH_SHORT_CONV)
+		return 4 * (uint64_t)a->n_embd + gates;
+	if (r->kind == ARCH_ATTENTION)
+		return gates;
+	return 2 * (uint64_t)arch_channels(a) + 2 * (uint64_t)r->v_heads * (uint64_t)(r->v_dim + 2) + gates;
+}
+
 /* Whether layer i has experts. */
 static inline bool arch_mixes(const struct model_arch *a, int layer)
 {
@@ -159,9 +231,18 @@ static inline int arch_value_width(const struct model_arch *a)
 /* The widest input or output of a product. */
 static inline int arch_widest(const struct model_arch *a)
 {
-	const int widths[] = {
-	    a->n_ff,    a->n_heads * a->head_dim, arch_query_width(a),    arch_value_width(a), a->latent.n_query,
-	    a->n_vocab, a->experts.n_ff,          a->experts.n_ff_shared, a->experts.n};
+	bool conv = a->recurrent.kind == ARCH_SHORT_CONV, delta = a->recurrent.kind == ARCH_DELTA;
+	const int widths[] = {a->n_ff,
+			      a->n_heads * a->head_dim * (a->attn_gate ? 2 : 1),
+			      arch_query_width(a),
+			      arch_value_width(a),
+			      a->latent.n_query,
+			      a->n_vocab,
+			      a->experts.n_ff,
+			      a->experts.n_ff_shared,
+			      a->experts.n,
+			      conv ? 3 * a->n_embd : 0,
+			      delta ? arch_channels(a) : 0};
 	int widest = a->n_embd;
 	for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
 		widest = widths[i] > widest ? widths[i] : widest;

@@ -27,11 +27,13 @@ struct arch_family {
 	bool tied;            /* the head is the table of embeddings where no key says otherwise */
 	/* Of mixtures of experts. shares_ff: without a key, a row's experts together are as wide as the dense half. */
 	bool experts, shares_ff, norm_weights, shared_expert, sigmoid;
-	bool may_mix; /* files with and without experts are of this family */
-	bool grows;   /* queries may grow with their positions: Ministral 3 */
-	bool sparse;  /* Phi-3.5-MoE's choice: kn_route.sparse */
-	bool rms_key; /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */
-	bool latent;  /* attends to latent rows; experts by softmax or sigmoid, maybe of the best groups: DeepSeek */
+	bool may_mix;          /* files with and without experts are of this family */
+	enum arch_mixer mixer; /* of the layers that keep a state; ATTENTION: none do */
+	bool tiled;            /* kn_delta.tiled, in GGUF */
+	bool grows;            /* queries may grow with their positions: Ministral 3 */
+	bool sparse;           /* Phi-3.5-MoE's choice: kn_route.sparse */
+	bool rms_key;          /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */
+	bool latent;           /* attends to latent rows; experts by softmax or sigmoid, maybe of the best groups: DeepSeek */
 	/* What they all have; numbers are 0, and each reader fills in what its files have keys for. */
 	struct model_arch common;
 };

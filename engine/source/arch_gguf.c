@@ -258,19 +258,117 @@ static void read_latent(struct reader *r, struct model_arch *a)
 		      a->n_heads, a->head_dim);
 }
 
+/* LFM2's list of key heads: layers with none keep a state. */
+static void read_layer_heads(struct reader *r, struct model_arch *a)
+{
+	char key[96];
+	struct gguf_array list;
+	if (r->rc != 0)
+		return;
+	r->rc = gguf_get_array(r->g, key_of(r, "attention.head_count_kv", key), &list, r->err);
+	if (r->rc != 0)
+		return;
+	if (list.n != (uint64_t)a->n_layers || list.type == GGUF_STRING || list.type == GGUF_F32 ||
+	    list.type == GGUF_F64) {
+		fault(r, SL_EINVAL, "%s is not a list of a number for each of %d layers", key, a->n_layers);
+		return;
+	}
+	for (int i = 0; i < a->n_layers && r->rc == 0; i++) {
+		int64_t n = gguf_array_int(&list, (uint64_t)i);
+		if (n == 0)
+			arch_set_recurrent(a, i);
+		else if (n < 0 || n > a->n_heads || (a->n_kv_heads > 0 && n != a->n_kv_heads))
+			fault(r, SL_EUNSUPPORTED, "%s has %lld for layer %d", key, (long long)n, i);
+		else
+			a->n_kv_heads = (int)n;
+	}
+	if (r->rc == 0 && a->n_kv_heads == 0)
+		fault(r, SL_EUNSUPPORTED, "%s gives no layer with attention", key);
+}
+
+/* The gated delta rule's; a list of layers, or an interval. */
+static void read_delta(struct reader *r, const struct arch_family *family, struct model_arch *a)
+{
+	struct arch_recurrent *x = &a->recurrent;
+	char key[96];
+	struct gguf_array list;
+	x->conv = get_int(r, "ssm.conv_kernel", 1, KN_MAX_CONV, REQUIRED);
+	x->k_heads = get_int(r, "ssm.group_count", 1, ARCH_MAX_WIDTH, REQUIRED);
+	x->v_heads = get_int(r, "ssm.time_step_rank", 1, ARCH_MAX_WIDTH, REQUIRED);
+	x->k_dim = get_int(r, "ssm.state_size", 1, KN_MAX_DELTA, REQUIRED);
+	int inner = get_int(r, "ssm.inner_size", 1, ARCH_MAX_WIDTH, REQUIRED);
+	x->tiled = family->tiled;
+	if (r->rc != 0)
+		return;
+	x->v_dim = inner / x->v_heads;
+	if (x->v_dim * x->v_heads != inner) {
+		fault(r, SL_EINVAL, "%s.ssm.inner_size %d is no multiple of ssm.time_step_rank %d", a->family, inner,
+		      x->v_heads);
+		return;
+	}
+	int rc = gguf_get_array(r->g, key_of(r, "attention.recurrent_layers", key), &list, r->err);
+	if (rc == SL_ENOTFOUND) {
+		arch_recurrent_all_but(a, get_int(r, "full_attention_interval", 2, ARCH_MAX_LAYERS, 4));
+		return;
+	}
+	r->rc = rc;
+	if (rc == 0 && (list.type != GGUF_BOOL || list.n < (uint64_t)a->n_layers))
+		fault(r, SL_EINVAL, "%s is not a list of a truth for each layer", key);
+	for (int i = 0; i < a->n_layers && r->rc == 0; i++)
+		if (gguf_array_int(&list, (uint64_t)i) != 0)
+			arch_set_recurrent(a, i);
+}
+
+/* Sections of pairs for images turn alike in text, but for the fourth, which does not turn. */
+static void read_sections(struct reader *r)
+{
+	char key[96];
+	struct gguf_array list;
+	int rc =
+	    r->rc == 0 ? gguf_get_array(r->g, key_of(r, "rope.dimension_sections", key), &list, r->err) : SL_ENOTFOUND;
+	if (rc == SL_ENOTFOUND)
+		return;
+	r->rc = rc;
+	if (rc == 0 && (list.type == GGUF_STRING || list.type == GGUF_F32 || list.type == GGUF_F64 ||
+			(list.n > 3 && gguf_array_int(&list, 3) != 0)))
+		fault(r, SL_EUNSUPPORTED, "%s has a fourth section", key);
+}
+
+static void read_recurrent(struct reader *r, const struct arch_family *family, struct model_arch *a)
+{
+	a->recurrent.kind = family->mixer;
+	if (family->mixer == ARCH_SHORT_CONV)
+		a->recurrent.conv = get_int(r, "shortconv.l_cache", 1, KN_MAX_CONV, REQUIRED);
+	if (family->mixer == ARCH_DELTA) {
+		read_delta(r, family, a);
+		read_sections(r);
+	}
+	const char *why = r->rc == 0 && family->mixer != ARCH_ATTENTION ? arch_recurrent_fault(a) : NULL;
+	if (why != NULL)
+		fault(r, SL_EUNSUPPORTED, "%s %s",
+		      family->mixer == ARCH_DELTA ? "a number of ssm.* or full_attention_interval"
+						  : "attention.head_count_kv",
+		      why);
+}
+
 static void read_shape(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	a->n_drafting = get_int(r, "nextn_predict_layers", 0, 8, 0);
 	a->n_layers = get_int(r, "block_count", 1 + a->n_drafting, ARCH_MAX_LAYERS, REQUIRED) - a->n_drafting;
 	a->n_embd = get_int(r, "embedding_length", 1, ARCH_MAX_WIDTH, REQUIRED);
 	a->n_heads = get_int(r, "attention.head_count", 1, a->n_embd, REQUIRED);
-	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
+	/* Where every layer has experts, the key may be absent. */
+	bool mixes = family->mixer == ARCH_DELTA && family->experts;
+	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, mixes ? 1 : REQUIRED);
 	a->n_ctx = get_int(r, "context_length", 1, ARCH_MAX_CTX, REQUIRED);
-	a->n_kv_heads = get_int(r, "attention.head_count_kv", 1, a->n_heads, a->n_heads);
-	if (family->latent) {
+	if (family->mixer == ARCH_SHORT_CONV)
+		read_layer_heads(r, a);
+	else
+		a->n_kv_heads = get_int(r, "attention.head_count_kv", 1, a->n_heads, a->n_heads);
+	if (family->latent)
 		read_latent(r, a);
+	if (r->rc != 0 || family->latent)
 		return;
-	}
 	a->head_dim = get_int(r, "attention.key_length", 1, 1024, a->n_embd / a->n_heads);
 	int value_dim = get_int(r, "attention.value_length", 1, 1024, a->head_dim);
 	if (a->n_heads % a->n_kv_heads != 0 || value_dim != a->head_dim || a->head_dim > 1024 || a->head_dim % 2 != 0)
@@ -467,6 +565,7 @@ int arch_read_gguf(const struct model_file *f, struct model_arch *a, struct sl_e
 	struct reader r = {.file = f, .g = g, .family = family->name, .err = err};
 	arch_family_begin(family, a);
 	read_shape(&r, family, a);
+	read_recurrent(&r, family, a);
 	read_experts(&r, family, a);
 	read_attention(&r, family, a);
 	read_pooling(&r, a);

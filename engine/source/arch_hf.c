@@ -79,6 +79,10 @@ static const struct kind kinds[] = {
      .n_ctx = 2048,
      .bias_key = "attention_bias",
      .bias = true},
+    {.types = {"qwen3_next"}, .head_dim = 256, .n_ff = 5632},
+    {.types = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}, .head_dim = 256, .n_ff = 12288},
+    {.types = {"lfm2"}, .eps_key = "norm_eps", .eps = 1e-5, .rope_base = 1e6, .n_ff = 12288},
+    {.types = {"lfm2_moe"}, .eps_key = "norm_eps", .eps = 1e-5, .rope_base = 1e6},
     {.types = {"falcon"},
      .eps_key = "layer_norm_epsilon",
      .eps = 1e-5,
@@ -199,6 +203,77 @@ static void read_halves(struct conf *r, const char *family, struct model_arch *a
 		a->head_bias = conf_bool(r, "lm_head_bias", false);
 }
 
+/* LFM2's feed-forward half: two thirds of the key, times a factor, up to a multiple. */
+static void read_lfm2_ff(struct conf *r, struct model_arch *a)
+{
+	int n = conf_int(r, "block_ff_dim", 1, ARCH_MAX_WIDTH, a->n_ff);
+	int of = conf_int(r, "block_multiple_of", 1, ARCH_MAX_WIDTH, 256);
+	double factor = conf_number(r, r->config, "block_ffn_dim_multiplier", 0.01, 16, 1);
+	if (conf_bool(r, "block_auto_adjust_ff_dim", true)) {
+		int two_thirds = 2 * n / 3;
+		n = (int)(factor * (double)two_thirds);
+		n = (n + of - 1) / of * of;
+	}
+	a->n_ff = n;
+	if (n < 1 || n > ARCH_MAX_WIDTH)
+		conf_fault(r, SL_EINVAL, "block_ff_dim", "gives no possible width");
+}
+
+/* Which layers keep a state: by name, by the numbers of the others, or all but every `every`-th. */
+static void read_layers(struct conf *r, struct model_arch *a, const char *word, const char *numbers, int every)
+{
+	const json_t *types = conf_get(r, r->config, "layer_types");
+	const json_t *attend = numbers != NULL ? conf_get(r, r->config, numbers) : NULL;
+	bool fits = types == NULL || (json_is_array(types) && json_array_size(types) == (size_t)a->n_layers);
+	for (int i = 0; i < a->n_layers && types != NULL && fits; i++) {
+		const char *type = json_string_value(json_array_get(types, (size_t)i));
+		fits = type != NULL && (strcmp(type, word) == 0 || strcmp(type, "full_attention") == 0);
+		if (fits && strcmp(type, word) == 0)
+			arch_set_recurrent(a, i);
+	}
+	if (!fits)
+		conf_fault(r, SL_EUNSUPPORTED, "layer_types", "is not a list of known words for each layer");
+	for (int i = 0; i < a->n_layers && types == NULL && attend != NULL; i++)
+		arch_set_recurrent(a, i);
+	for (size_t k = 0; k < json_array_size(attend) && types == NULL; k++) {
+		json_int_t i = json_integer_value(json_array_get(attend, k));
+		if (i < 0 || i >= a->n_layers)
+			conf_fault(r, SL_EINVAL, numbers, "has a number that is no layer's");
+		else
+			a->recurrent.layers[i / 64] &= ~((uint64_t)1 << i % 64);
+	}
+	if (types == NULL && every > 0)
+		arch_recurrent_all_but(a, every);
+}
+
+static void read_recurrent(struct conf *r, struct model_arch *a)
+{
+	struct arch_recurrent *x = &a->recurrent;
+	x->kind = r->family->mixer;
+	if (x->kind == ARCH_SHORT_CONV) {
+		x->conv = conf_int(r, "conv_L_cache", 1, KN_MAX_CONV, 3);
+		read_layers(r, a, "conv", "full_attn_idxs", 0);
+		if (conf_bool(r, "conv_bias", false))
+			conf_fault(r, SL_EUNSUPPORTED, "conv_bias", "is true, which is not supported");
+		if (!r->family->experts)
+			read_lfm2_ff(r, a);
+	}
+	if (x->kind == ARCH_DELTA) {
+		x->conv = conf_int(r, "linear_conv_kernel_dim", 1, KN_MAX_CONV, 4);
+		x->k_heads = conf_int(r, "linear_num_key_heads", 1, ARCH_MAX_WIDTH, 16);
+		x->v_heads = conf_int(r, "linear_num_value_heads", 1, ARCH_MAX_WIDTH, 32);
+		x->k_dim = conf_int(r, "linear_key_head_dim", 1, KN_MAX_DELTA, 128);
+		x->v_dim = conf_int(r, "linear_value_head_dim", 1, KN_MAX_DELTA, 128);
+		x->log_decay = true;
+		read_layers(r, a, "linear_attention", NULL,
+			    conf_int(r, "full_attention_interval", 2, ARCH_MAX_LAYERS, 4));
+		a->norm_gain_offset = 1;
+	}
+	const char *why = r->rc == 0 && x->kind != ARCH_ATTENTION ? arch_recurrent_fault(a) : NULL;
+	if (why != NULL)
+		conf_fault(r, SL_EUNSUPPORTED, x->kind == ARCH_DELTA ? "layer_types or linear_*" : "layer_types", why);
+}
+
 /* What the newer families have beyond Llama. */
 static void read_others(struct conf *r, const char *family, struct model_arch *a)
 {
@@ -208,6 +283,8 @@ static void read_others(struct conf *r, const char *family, struct model_arch *a
 		read_granite(r, a);
 	if (strcmp(family, "smollm3") == 0)
 		read_no_rope(r, a);
+	if (r->family->mixer != ARCH_ATTENTION)
+		read_recurrent(r, a);
 	read_halves(r, family, a);
 }
 
@@ -232,6 +309,35 @@ static void read_local_experts(struct conf *r, struct model_arch *a)
 		conf_fault(r, SL_EINVAL, "experts_per_token", "is not num_experts_per_tok");
 }
 
+static void read_lfm2_experts(struct conf *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	x->n = conf_int(r, "num_experts", 1, KN_MAX_EXPERTS, 32);
+	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 4);
+	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, 1792);
+	x->n_dense = conf_int(r, "num_dense_layers", 0, a->n_layers, 2);
+	x->scale = (float)conf_number(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
+	x->norm = conf_bool(r, "norm_topk_prob", true);
+	x->sigmoid = true;
+	if (!conf_bool(r, "use_expert_bias", true))
+		conf_fault(r, SL_EUNSUPPORTED, "use_expert_bias", "is false, which is not supported");
+}
+
+/* Qwen3-Next's and Qwen3.5's. */
+static void read_delta_experts(struct conf *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	x->n = conf_int(r, "num_experts", 1, KN_MAX_EXPERTS, 512);
+	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 10);
+	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, 512);
+	x->n_ff_shared = conf_int(r, "shared_expert_intermediate_size", 1, ARCH_MAX_WIDTH, 512);
+	x->shared_gate = true;
+	x->scale = 1;
+	x->norm = conf_bool(r, "norm_topk_prob", true);
+	if (conf_int(r, "decoder_sparse_step", 1, ARCH_MAX_LAYERS, 1) != 1)
+		conf_fault(r, SL_EUNSUPPORTED, "decoder_sparse_step", "is not supported (supported: 1)");
+}
+
 /* The feed-forward halves of a mixture. */
 static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 {
@@ -246,6 +352,14 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 	}
 	if (strcmp(type, "minimax_m2") == 0 || strcmp(type, "phimoe") == 0 || strcmp(type, "gpt_oss") == 0) {
 		read_local_experts(r, a);
+		return;
+	}
+	if (strcmp(type, "lfm2_moe") == 0) {
+		read_lfm2_experts(r, a);
+		return;
+	}
+	if (r->family->mixer == ARCH_DELTA && r->family->experts) {
+		read_delta_experts(r, a);
 		return;
 	}
 	bool mixtral = strcmp(type, "mixtral") == 0, olmoe = strcmp(type, "olmoe") == 0;
@@ -398,8 +512,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 		    "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
 		    "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
 		    "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
-		    "ministral3, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, gemma2, gemma3, bert, "
-		    "roberta, xlm-roberta)",
+		    "ministral3, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, gemma2, gemma3, "
+		    "lfm2, lfm2_moe, qwen3_next, qwen3_5, qwen3_5_moe, bert, roberta, xlm-roberta)",
 		    r.path, type);
 	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));
 	const struct kind *d = kind_of(type);

@@ -132,7 +132,8 @@ void conf_rope(struct conf *r, struct model_arch *a, double base, double windowe
 	const json_t *scaling = p != NULL ? p : conf_object(r, r->config, "rope_scaling");
 	bool glm = strncmp(a->family, "glm4", 4) == 0;
 	bool neox = strcmp(a->family, "gptneox") == 0;
-	double partial = conf_number(r, r->config, "partial_rotary_factor", 0.01, 1, glm ? 0.5 : neox ? 0.25 : 1);
+	bool quarter = neox || r->family->mixer == ARCH_DELTA;
+	double partial = conf_number(r, r->config, "partial_rotary_factor", 0.01, 1, glm ? 0.5 : quarter ? 0.25 : 1);
 	if (neox)
 		partial = conf_number(r, r->config, "rotary_pct", 0.01, 1, partial);
 	if (strcmp(a->family, "minimax-m2") == 0)
@@ -165,7 +166,7 @@ void conf_rope(struct conf *r, struct model_arch *a, double base, double windowe
 static void check_layer_types(struct conf *r, const struct model_arch *a)
 {
 	const json_t *types = conf_get(r, r->config, "layer_types");
-	if (types == NULL)
+	if (types == NULL || arch_is_recurrent(a)) /* which reads it itself */
 		return;
 	if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers) {
 		conf_fault(r, SL_EINVAL, "layer_types", "is not a list of a word for each layer");

@@ -33,7 +33,7 @@ static const struct key_rule of_family[] = {
     {"expert_group_count expert_group_used_count", "1", "glm4moe"},
     {"activation_sparsity_scale", "", NULL},
     {"expert_*", "0", NULL},
-    {"ssm.* wkv.* altup.* classifier.*", "", NULL},
+    {"ssm.* wkv.* altup.* classifier.* shortconv.* full_attention_interval", "", NULL},
     {NULL, NULL, NULL},
 };
 

@@ -59,6 +59,17 @@ static const struct key_rule of_config[] = {
     {"order_of_interleaved_layers", "local_attn_first", "cohere2"},
     {"layer_switch", "4", "cohere2"},
     {"use_parallel_embedding use_embedding_sharing", NULL, "cohere2"},
+    {"attn_output_gate", "true", "qwen35"},
+    {"attn_output_gate", "true", "qwen35moe"},
+    {"mamba_ssm_dtype mtp_*", NULL, NULL},
+    {"block_dim conv_dim conv_dim_out num_heads block_norm_eps block_mlp_init_scale block_out_init_scale "
+     "block_use_xavier_init conv_use_xavier_init theta",
+     NULL, "lfm2"},
+    {"conv_dim conv_dim_out theta", NULL, "lfm2moe"},
+    {"block_use_swiglu use_pos_enc tie_embedding", "true", "lfm2"},
+    {"use_pos_enc tie_embedding", "true", "lfm2moe"},
+    {"attn_output_gate conv_bias", "false", NULL},
+    {"linear_* conv_L_cache full_attn_idxs full_attention_interval", "", NULL},
     {"initial_context_length", NULL, "gpt-oss"},
     /* The latter of models without experts, of others they are read. */
     {"ep_size aux_loss_alpha seq_aux qk_head_dim head_dim moe_intermediate_size moe_layer_freq n_shared_experts "
@@ -114,6 +125,9 @@ static const struct key_rule of_config[] = {
 /* In rope_scaling and rope_parameters, and in the latter's objects for a kind of layer: strict. The keys in use depend
  * on the kind of scaling. */
 static const struct key_rule of_rope[] = {
+    /* Sections of pairs for images turn alike in text. */
+    {"mrope_section mrope_interleaved", NULL, "qwen35"},
+    {"mrope_section mrope_interleaved", NULL, "qwen35moe"},
     {"rope_type type", "default", NULL},
     {"factor attention_factor partial_rotary_factor", "1", NULL},
     {"original_max_position_embeddings finetuned max_position_embeddings", NULL, NULL},

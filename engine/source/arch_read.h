@@ -10,7 +10,7 @@
 #include "engine/source/model_file.h"
 
 /* Bounds that every reader enforces, so that no product of two of them overflows. */
-enum { ARCH_MAX_LAYERS = 512, ARCH_MAX_WIDTH = 1 << 18, ARCH_MAX_VOCAB = 1 << 20, ARCH_MAX_CTX = 1 << 24 };
+enum { ARCH_MAX_LAYERS = ARCH_MOST_LAYERS, ARCH_MAX_WIDTH = 1 << 18, ARCH_MAX_VOCAB = 1 << 20, ARCH_MAX_CTX = 1 << 24 };
 
 /* From the keys of a GGUF head. SL_EUNSUPPORTED: names a family that this version cannot run. */
 int arch_read_gguf(const struct model_file *f, struct model_arch *out, struct sl_err *err);
@@ -22,6 +22,12 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 int arch_check_gguf(const struct key_seen *seen, const struct gguf *g, struct model_arch *a, struct sl_err *err);
 int arch_check_hf(const struct key_seen *seen, const struct hf_folder *folder, struct model_arch *a,
 		  struct sl_err *err);
+
+/* Of a->recurrent, whose layers are known (arch_recurrent.c). NULL, or why such a model is not possible. */
+const char *arch_recurrent_fault(const struct model_arch *a);
+void arch_set_recurrent(struct model_arch *a, int layer);
+/* All but every `every`-th layer. */
+void arch_recurrent_all_but(struct model_arch *a, int every);
 
 /* The scale of q·k for a GGUF file of this family and shape without a key for it. */
 float arch_gguf_attn_scale(const struct model_arch *a);

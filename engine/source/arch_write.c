@@ -83,13 +83,30 @@ static void put_encoder(struct gguf_writer *w, const struct model_arch *a)
 		put_f32(w, a, "rope.freq_base", a->rope.base);
 }
 
+/* Layers that keep a state have no key heads. */
+static void put_kv_heads(struct gguf_writer *w, const struct model_arch *a)
+{
+	if (a->recurrent.kind != ARCH_SHORT_CONV) {
+		put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
+		return;
+	}
+	gguf_put_array(w, key_of(a, "attention.head_count_kv"), GGUF_I32, (uint64_t)a->n_layers);
+	for (int i = 0; i < a->n_layers; i++) {
+		int32_t n = arch_recurs(a, i) ? 0 : a->n_kv_heads;
+		gguf_item_bytes(w, &n, sizeof n);
+	}
+}
+
 /* Of latent attention: the widths of heads, or those of a row and, under other names, of heads. */
 static void put_widths(struct gguf_writer *w, const struct model_arch *a)
 {
 	const struct arch_latent *d = &a->latent;
 	int query = d->plain + a->rope.n_rot;
 	bool split = d->n > 0 && !d->joined;
-	put_u32(w, a, "attention.head_count_kv", d->joined ? a->n_heads : a->n_kv_heads);
+	if (d->joined)
+		put_u32(w, a, "attention.head_count_kv", a->n_heads);
+	else
+		put_kv_heads(w, a);
 	put_u32(w, a, "attention.key_length", d->joined ? query : a->head_dim);
 	put_u32(w, a, "attention.value_length", d->joined ? d->n_value : split ? d->n : a->head_dim);
 	if (d->n == 0)
@@ -108,6 +125,11 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 	put_u32(w, a, "expert_count", a->experts.n);
 	put_u32(w, a, "expert_used_count", a->experts.n_used);
 	put_u32(w, a, "expert_feed_forward_length", a->experts.n_ff);
+	if (strcmp(a->family, "lfm2moe") == 0) {
+		put_u32(w, a, "expert_gating_func", 2);
+		put_u32(w, a, "leading_dense_block_count", a->experts.n_dense);
+		return;
+	}
 	if (a->experts.sigmoid && strcmp(a->family, "minimax-m2") == 0) {
 		put_u32(w, a, "expert_gating_func", 2);
 		return;
@@ -138,6 +160,29 @@ static void put_halves(struct gguf_writer *w, const struct model_arch *a)
 		gguf_put_bool(w, key_of(a, "use_parallel_residual"), a->parallel != ARCH_PARALLEL_NONE);
 	if (a->rope.grow > 0)
 		put_f32(w, a, "attention.temperature_scale", (double)a->rope.grow);
+}
+
+static void put_recurrent(struct gguf_writer *w, const struct model_arch *a)
+{
+	const struct arch_recurrent *x = &a->recurrent;
+	if (x->kind == ARCH_SHORT_CONV) {
+		put_u32(w, a, "shortconv.l_cache", x->conv);
+		return;
+	}
+	put_u32(w, a, "ssm.conv_kernel", x->conv);
+	put_u32(w, a, "ssm.group_count", x->k_heads);
+	put_u32(w, a, "ssm.time_step_rank", x->v_heads);
+	put_u32(w, a, "ssm.state_size", x->k_dim);
+	put_u32(w, a, "ssm.inner_size", x->v_heads * x->v_dim);
+	gguf_put_array(w, key_of(a, "attention.recurrent_layers"), GGUF_BOOL, (uint64_t)a->n_layers);
+	for (int i = 0; i < a->n_layers; i++)
+		gguf_item_bytes(w, arch_recurs(a, i) ? "\1" : "\0", 1);
+	if (a->family[5] == '5') { /* Qwen3.5's: all pairs turn alike in text */
+		gguf_put_array(w, key_of(a, "rope.dimension_sections"), GGUF_I32, 4);
+		int half = a->rope.n_rot / 2, third = half / 3;
+		const int32_t sections[4] = {half - 2 * third, third, third, 0};
+		gguf_item_bytes(w, sections, sizeof sections);
+	}
 }
 
 int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl_err *err)
@@ -173,6 +218,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for an mscale that is not mscale_all_dim");
 	put_shape(w, a);
 	put_widths(w, a);
+	if (arch_is_recurrent(a))
+		put_recurrent(w, a);
 	put_f32(w, a, arch_family_eps_key(f), (double)a->rms_eps);
 	put_u32(w, a, "vocab_size", a->n_vocab);
 	put_u32(w, a, "rope.dimension_count", r->n_rot);

@@ -115,6 +115,10 @@ static struct hf_weave weave_of(const struct hf_folder *f)
 	const char *family = hf_family(f->model_type);
 	struct hf_weave w = {.family = family != NULL ? family : "",
 			     .n_heads = count_in(f->config, "num_attention_heads")};
+	w.k_heads = count_in(f->config, "linear_num_key_heads");
+	w.v_heads = count_in(f->config, "linear_num_value_heads");
+	w.k_dim = count_in(f->config, "linear_key_head_dim");
+	w.v_dim = count_in(f->config, "linear_value_head_dim");
 	w.n_kv_heads = strcmp(w.family, "falcon") == 0 ? falcon_kv_heads(f->config, w.n_heads) : w.n_heads;
 	return w;
 }
@@ -226,7 +230,7 @@ static int list_woven(struct listing *l, const struct st_tensor *s, int k, struc
 	int rc = hf_woven_part(&l->weave, s, k, l->f->path, w, l->err);
 	if (rc != 0)
 		return rc;
-	uint64_t rows = w->n * w->n_out;
+	uint64_t rows = hf_woven_rows(w);
 	*made = (struct hf_made){.make = hf_woven_make, .of = w, .source = s->data, .source_bytes = s->bytes};
 	*t = (struct model_tensor){.type = w->type,
 				   .n_dims = w->flat ? s->n_dims : 3,

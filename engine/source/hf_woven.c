@@ -95,6 +95,63 @@ static int view_transposed(const struct hf_weave *how, const struct st_tensor *s
 	return 0;
 }
 
+/* [n][out][in]. */
+static int view_plain(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	(void)k;
+	if (!has_floats(s, 3))
+		return -1;
+	*out = (struct hf_woven){.from = s->data,
+				 .n = s->dims[0],
+				 .n_out = s->dims[1],
+				 .n_in = s->dims[2],
+				 .step = s->dims[1] * s->dims[2],
+				 .row = s->dims[2],
+				 .column = 1};
+	return 0;
+}
+
+/* [n][gates, ups][in]. */
+static int view_stacked(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	if (view_plain(how, s, 0, out) != 0 || out->n_out % 2 != 0)
+		return -1;
+	out->n_out /= 2;
+	out->from += (uint64_t)k * out->n_out * out->n_in * kn_type_block_bytes(s->type);
+	return 0;
+}
+
+/* Rows [key heads][q, k, its value heads' v, their z]: all q, all k and all v, or all z. */
+static int view_qkvz(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	if (!has_floats(s, 2) || how->k_heads == 0 || how->v_heads % how->k_heads != 0)
+		return -1;
+	uint64_t keys = how->k_dim, values = how->v_heads / how->k_heads * how->v_dim, width = s->dims[1];
+	if (s->dims[0] != how->k_heads * 2 * (keys + values) || keys == 0 || values == 0)
+		return -1;
+	size_t row = width * kn_type_block_bytes(s->type);
+	const uint8_t *at = s->data;
+	*out = (struct hf_woven){.from = at,
+				 .n = how->k_heads,
+				 .n_out = keys,
+				 .n_in = width,
+				 .step = 2 * (keys + values) * width,
+				 .row = width,
+				 .column = 1,
+				 .flat = true};
+	if (k == 1) {
+		out->from = at + (2 * keys + values) * row;
+		out->n_out = values;
+		return 0;
+	}
+	out->below[0].from = at + keys * row;
+	out->below[0].n_out = keys;
+	out->below[1].from = at + 2 * keys * row;
+	out->below[1].n_out = values;
+	return 0;
+}
+
 /* A bias of each expert: [n][2 · out]. */
 static int view_bias(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
 {
@@ -126,6 +183,9 @@ static const struct weave weaves[] = {
     {"gpt-oss", "mlp.experts.gate_up_proj", GATE_UP, view_turns},
     {"gpt-oss", "mlp.experts.down_proj", DOWN, view_transposed},
     {"gpt-oss", "mlp.experts.gate_up_proj_bias", 2, {"ffn_gate_exps.bias", "ffn_up_exps.bias"}, view_bias},
+    {"qwen35moe", "mlp.experts.gate_up_proj", GATE_UP, view_stacked},
+    {"qwen35moe", "mlp.experts.down_proj", DOWN, view_plain},
+    {"qwen3next", "linear_attn.in_proj_qkvz.weight", 2, {"attn_qkv.weight", "attn_gate.weight"}, view_qkvz},
     {"llama4", "feed_forward.experts.gate_up_proj", GATE_UP, view_halves},
     {"llama4", "feed_forward.experts.down_proj", DOWN, view_transposed},
 };
@@ -183,14 +243,21 @@ int hf_woven_part(const struct hf_weave *how, const struct st_tensor *s, int k, 
 static void make_row(void *ctx, uint64_t row, uint8_t *out)
 {
 	const struct hf_woven *w = ctx;
-	uint64_t at = row / w->n_out * w->step + row % w->n_out * w->row;
+	const uint8_t *from = w->from;
+	uint64_t n_out = w->n_out;
+	for (int i = 0; row >= w->n * n_out; i++) {
+		row -= w->n * n_out;
+		from = w->below[i].from;
+		n_out = w->below[i].n_out;
+	}
+	uint64_t at = row / n_out * w->step + row % n_out * w->row;
 	size_t bytes = kn_type_block_bytes(w->type);
 	if (w->column == 1) {
-		memcpy(out, w->from + at * bytes, w->n_in * bytes);
+		memcpy(out, from + at * bytes, w->n_in * bytes);
 		return;
 	}
 	for (uint64_t i = 0; i < w->n_in; i++)
-		memcpy(out + i * bytes, w->from + (at + i * w->column) * bytes, bytes);
+		memcpy(out + i * bytes, from + (at + i * w->column) * bytes, bytes);
 }
 
 int hf_woven_make(const void *of, const char *path, int n_threads, void *out, struct sl_err *err)
@@ -198,6 +265,6 @@ int hf_woven_make(const void *of, const char *path, int n_threads, void *out, st
 	struct hf_woven copy = *(const struct hf_woven *)of;
 	struct convert c = {
 	    .raw_row = make_row, .ctx = &copy, .type = copy.type, .width = (size_t)copy.n_in, .n_threads = n_threads};
-	int rc = convert_rows(&c, 0, copy.n * copy.n_out, out);
+	int rc = convert_rows(&c, 0, hf_woven_rows(&copy), out);
 	return rc == 0 ? 0 : sl_errf(err, rc, "%s: %s", path, sl_code_name(rc));
 }

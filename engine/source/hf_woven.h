@@ -11,9 +11,13 @@
  *            mlp.experts.down_proj [n][ff][out]              ffn_down_exps [n][out][ff]
  *  llama4    feed_forward.experts.gate_up_proj               ffn_gate_exps, ffn_up_exps, ffn_down_exps
  *            [n][in][ff g, ff u], …down_proj [n][ff][out]
+ *  qwen35moe mlp.experts.gate_up_proj [n][ff g, ff u][in]    ffn_gate_exps, ffn_up_exps
+ *            mlp.experts.down_proj [n][out][ff]              ffn_down_exps
+ *  qwen3next linear_attn.in_proj_qkvz [key heads][q, k,      attn_qkv (all q, all k, all v), attn_gate (all z)
+ *            its value heads' v, their z][in]
  *
- * Each is a view of its source by three strides. gpt-oss's quantized experts are not among them: engine/packed reads
- * these. Source: the modules of those names in the transformers library.
+ * Each is a view of its source by three strides, or three such views one below the other. gpt-oss's quantized experts
+ * are not among them: engine/packed reads these. Source: the modules of those names in the transformers library.
  */
 #ifndef ENGINE_HF_WOVEN_H
 #define ENGINE_HF_WOVEN_H
@@ -28,7 +32,8 @@ enum { HF_WOVEN_MOST = 3 };
 /* What of a model's description decides how it is woven. */
 struct hf_weave {
 	const char *family;
-	uint64_t n_heads, n_kv_heads; /* 0: unknown */
+	uint64_t n_heads, n_kv_heads;            /* 0: unknown */
+	uint64_t k_heads, v_heads, k_dim, v_dim; /* of the gated delta rule */
 };
 
 struct hf_woven {
@@ -37,7 +42,18 @@ struct hf_woven {
 	uint64_t n, n_out, n_in;    /* n matrices [n_out][n_in], one below the other */
 	uint64_t step, row, column; /* elements in the source between two of each */
 	bool flat;                  /* a vector, or one matrix: n is not a dimension */
+	/* Further views below it, of other rows; n_out 0: none. */
+	struct {
+		const uint8_t *from;
+		uint64_t n_out;
+	} below[2];
 };
+
+/* Rows of all its views. */
+static inline uint64_t hf_woven_rows(const struct hf_woven *w)
+{
+	return w->n * (w->n_out + w->below[0].n_out + w->below[1].n_out);
+}
 
 /* Of how many tensors the folder's tensor of that name is woven; 0: of none, it is one itself. */
 int hf_woven_parts(const struct hf_weave *how, const char *name);

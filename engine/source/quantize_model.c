@@ -261,6 +261,10 @@ static int folder_keys(struct job *j)
 	if (j->arch.encoder)
 		return sl_errf(j->err, SL_EUNSUPPORTED, "%s: folders of encoders are not converted by this version",
 			       model_file_path(j->file));
+	if (arch_is_recurrent(&j->arch))
+		return sl_errf(j->err, SL_EUNSUPPORTED,
+			       "%s: folders of models whose layers keep a state are not converted by this version",
+			       model_file_path(j->file));
 	if (turns_rows(j) && j->arch.rope.n_rot != j->arch.head_dim)
 		return sl_errf(j->err, SL_EUNSUPPORTED,
 			       "%s: partial rotary embedding has no GGUF form for "

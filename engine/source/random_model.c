@@ -329,6 +329,40 @@ static void run_latent(struct run *r, int i)
 	matrix(r, i, "attn_output", a->n_embd, value, 1 / sqrt(value) / depth);
 }
 
+/* A convolution's taps: their outputs are about as large as their inputs. */
+static void run_taps(struct run *r, int i, const char *name)
+{
+	const struct model_arch *a = &r->m->arch;
+	vectors(r, i, name, arch_channels(a), a->recurrent.conv, 1 / sqrt(a->recurrent.conv));
+}
+
+static void run_recurrent(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	const struct arch_recurrent *x = &a->recurrent;
+	int values = x->v_heads * x->v_dim;
+	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	if (x->kind == ARCH_SHORT_CONV) {
+		run_taps(r, i, "shortconv.conv.weight");
+		matrix(r, i, "shortconv.in_proj", 3 * a->n_embd, a->n_embd, in);
+		matrix(r, i, "shortconv.out_proj", a->n_embd, a->n_embd, in / depth);
+		return;
+	}
+	run_taps(r, i, "ssm_conv1d.weight");
+	matrix(r, i, "attn_qkv", arch_channels(a), a->n_embd, 2 * in);
+	matrix(r, i, "attn_gate", values, a->n_embd, in);
+	if (x->beta_alpha) {
+		matrix(r, i, "ssm_ba", 2 * x->v_heads, a->n_embd, in);
+	} else {
+		matrix(r, i, "ssm_beta", x->v_heads, a->n_embd, in);
+		matrix(r, i, "ssm_alpha", x->v_heads, a->n_embd, in);
+	}
+	vector(r, i, "ssm_a", x->v_heads, -0.3, 0.1);
+	vector(r, i, "ssm_dt.bias", x->v_heads, 0, 1);
+	gains(r, i, "ssm_norm.weight", x->v_dim, 1);
+	matrix(r, i, "ssm_out", a->n_embd, values, 2 / sqrt(values) / depth);
+}
+
 static void run_attention(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
@@ -338,7 +372,7 @@ static void run_attention(struct run *r, int i)
 	if (joined) {
 		matrix(r, i, "attn_qkv", q + 2 * kv, a->n_embd, in);
 	} else {
-		matrix(r, i, "attn_q", q, a->n_embd, in);
+		matrix(r, i, "attn_q", a->attn_gate ? 2 * q : q, a->n_embd, in);
 		matrix(r, i, "attn_k", kv, a->n_embd, in);
 		matrix(r, i, "attn_v", kv, a->n_embd, in);
 	}
@@ -382,6 +416,8 @@ static void run_layer(struct run *r, int i)
 		stream_norm(r, i, a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm");
 	if (a->latent.n > 0)
 		run_latent(r, i);
+	else if (arch_recurs(a, i))
+		run_recurrent(r, i);
 	else
 		run_attention(r, i);
 	run_norms(r, i);
@@ -411,8 +447,9 @@ static void run_all(struct run *r)
 	}
 	matrix(r, -1, "token_embd", a->n_vocab, a->n_embd, spread);
 	/* A layer norm divides by the same spread; where a factor follows, logits are that much larger before it. */
-	gains(r, -1, "output_norm.weight", a->n_embd,
-	      3 / (spread * width) / (a->layer_norm ? (double)a->logit_scale : 1));
+	char norm[64];
+	snprintf(norm, sizeof norm, "%s.weight", a->norm_name != NULL ? a->norm_name : "output_norm");
+	gains(r, -1, norm, a->n_embd, 3 / (spread * width) / (a->layer_norm ? (double)a->logit_scale : 1));
 	if (a->norm_biases)
 		vector(r, -1, "output_norm.bias", a->n_embd, 0, 0.3 / (spread * width));
 	if (!a->tied_embeddings)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/source/arch_family.h"
+#include "engine/source/arch_read.h"
 #include "engine/source/random_model.h"
 
 struct shape {
@@ -128,6 +129,23 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"tiny-gemma3", "gemma3", 7, 256, 4, 1, 64, 512, 512, 1024, 1e-6, 1e6, true, 64, ARCH_ROPE_LINEAR, 8, 0,
      ARCH_POOL_NONE},
+    {"lfm2-1.2b", "lfm2", 16, 2048, 32, 8, 64, 8192, 65536, 128000, 1e-5, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"qwen3.5-2b", "qwen35", 24, 2048, 8, 2, 256, 6144, 248320, 262144, 1e-6, 1e7, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-lfm2", "lfm2", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0, ARCH_POOL_NONE},
+    {"tiny-lfm2-2", "lfm2", 5, 192, 6, 2, 32, 320, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-lfm2moe", "lfm2moe", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3next", "qwen3next", 4, 256, 4, 2, 64, 256, 512, 1024, 1e-6, 1e7, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3.5", "qwen35", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-6, 1e7, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3.5-2", "qwen35", 5, 192, 6, 2, 64, 320, 512, 1024, 1e-6, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-qwen3.5moe", "qwen35moe", 4, 256, 4, 2, 64, 256, 512, 1024, 1e-6, 1e7, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"bge-small", "bert", 12, 384, 12, 12, 32, 1536, 30522, 512, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_CLS},
     {"bge-base", "bert", 12, 768, 12, 12, 64, 3072, 30522, 512, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
@@ -162,6 +180,9 @@ static const struct mixture {
       .sigmoid = true,
       .norm = true,
       .scale = 1.5f}},
+    {"tiny-lfm2moe", {.n = 8, .n_used = 3, .n_ff = 192, .n_dense = 1, .sigmoid = true, .norm = true}},
+    {"tiny-qwen3next", {.n = 8, .n_used = 3, .n_ff = 128, .n_ff_shared = 192, .shared_gate = true, .norm = true}},
+    {"tiny-qwen3.5moe", {.n = 6, .n_used = 2, .n_ff = 128, .n_ff_shared = 256, .shared_gate = true, .norm = true}},
     {"tiny-minimax-m2", {.n = 8, .n_used = 3, .n_ff = 192, .sigmoid = true, .norm = true}},
     {"tiny-phimoe", {.n = 6, .n_used = 2, .n_ff = 192, .sparse = 0.01f}},
     {"deepseek-v2-lite", {.n = 64, .n_used = 6, .n_ff = 1408, .n_ff_shared = 2816, .n_dense = 1}},
@@ -220,11 +241,50 @@ static struct arch_experts experts_of(const char *shape)
 	return (struct arch_experts){0};
 }
 
+/* Of those shapes whose layers keep a state; every `every`-th one attends, or those of the list. */
+static const struct recurrent {
+	const char *shape;
+	int every;
+	uint64_t attend; /* bits of layers; 0: by `every` */
+	int conv, k_heads, v_heads, k_dim, v_dim;
+} recurrent[] = {
+    {"lfm2-1.2b", 0, 1 << 2 | 1 << 5 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 14, 3, 0, 0, 0, 0},
+    {"tiny-lfm2", 0, 1 << 2, 3, 0, 0, 0, 0},
+    {"tiny-lfm2-2", 0, 1 << 1 | 1 << 4, 4, 0, 0, 0, 0},
+    {"tiny-lfm2moe", 0, 1 << 1, 3, 0, 0, 0, 0},
+    {"qwen3.5-2b", 4, 0, 4, 16, 16, 128, 128},
+    {"tiny-qwen3next", 4, 0, 4, 2, 4, 32, 32},
+    {"tiny-qwen3.5", 4, 0, 4, 2, 4, 32, 32},
+    {"tiny-qwen3.5-2", 2, 0, 3, 3, 3, 64, 64},
+    {"tiny-qwen3.5moe", 2, 0, 4, 2, 6, 32, 32},
+};
+
+static void describe_recurrent(const struct shape *s, const struct arch_family *f, struct model_arch *a)
+{
+	for (size_t i = 0; i < sizeof recurrent / sizeof *recurrent; i++) {
+		const struct recurrent *r = &recurrent[i];
+		if (strcmp(r->shape, s->name) != 0)
+			continue;
+		a->recurrent.kind = f->mixer;
+		a->recurrent.conv = r->conv;
+		a->recurrent.k_heads = r->k_heads;
+		a->recurrent.v_heads = r->v_heads;
+		a->recurrent.k_dim = r->k_dim;
+		a->recurrent.v_dim = r->v_dim;
+		a->recurrent.tiled = f->tiled;
+		for (int k = 0; k < a->n_layers; k++)
+			if (r->attend > 0 ? (r->attend >> k & 1) == 0 : (k + 1) % r->every != 0)
+				arch_set_recurrent(a, k);
+	}
+}
+
 /* Elements of a head that turn. */
 static int partial_of(const char *family, int head_dim)
 {
 	if (strncmp(family, "glm4", 4) == 0)
 		return head_dim / 2;
+	if (strncmp(family, "qwen35", 6) == 0 || strcmp(family, "qwen3next") == 0)
+		return head_dim / 4;
 	return strcmp(family, "gptneox") == 0 ? head_dim / 4 : strcmp(family, "minimax-m2") == 0 ? 64 : head_dim;
 }
 
@@ -244,6 +304,7 @@ static void describe(const struct shape *s, struct model_arch *a)
 	a->rms_eps = (float)s->eps;
 	a->tied_embeddings = s->tied;
 	a->experts = experts_of(s->name);
+	describe_recurrent(s, f, a);
 	a->qkv_bias = a->qkv_bias || glm;
 	a->qk_norm = a->qk_norm || strcmp(s->family, "glm4moe") == 0;
 	a->embed_scale = f->scaled_embed ? sqrtf((float)s->n_embd) : granite ? 12 : 1;

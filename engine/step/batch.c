@@ -128,6 +128,15 @@ void batch_cut_pages(struct eng_seq *s, uint32_t end)
 	s->sched.n_pages = s->sched.n_pages < end ? s->sched.n_pages : end;
 }
 
+void batch_rewind(struct eng_seq *s)
+{
+	uint32_t own = eng_seq_n_own(s);
+	if (s->sched.n_past <= own)
+		return;
+	batch_cut_pages(s, own / s->model->kv_groups.page_tokens + 1);
+	s->sched.n_past = prefix_restore(s->model->prefix, &s->path, own, s->slot);
+}
+
 void batch_trim_pages(struct eng_seq *s) { batch_cut_pages(s, s->sched.n_past / s->model->kv_groups.page_tokens + 1); }
 
 /* Gives back the pages that no row of s to come sees in windowed layers. What may be taken back, rows in flight and
@@ -254,6 +263,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 		s->sched.n_past =
 		    prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s), &s->sched.n_pages);
 	s->sched.first_page = s->path.n_passed;
+	s->sched.n_past = prefix_restore(m->prefix, &s->path, s->sched.n_past, s->slot);
 	seq_swap_in(s);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
@@ -293,6 +303,9 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	struct row_range prompt_rows = prompt_rows_wanted(s), prefix_rows = draft_prefix_rows_wanted(s);
 	n = rows_fit(prompt_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
 	n = rows_fit(prefix_rows, past, n, STEP_EXTRA_ROWS - b->n_extra_rows);
+	uint32_t snapshot = prefix_next_snapshot(s->model->prefix, &s->path, past);
+	if (snapshot <= eng_seq_n_own(s) && snapshot - past < n) /* of verified tokens only */
+		n = snapshot - past;
 	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
 		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
@@ -670,6 +683,7 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 			       .n_seqs = st->e->cfg.max_sequences,
 			       .page_table = m->page_tables,
 			       .max_pages = (int)m->max_pages};
+	kv_states_in_step(m->states, &step);
 	struct model_draws draws;
 	const struct model_pooling pooling = {
 	    .texts = st->texts, .n = b->n_texts, .out = m->in_flight[m->n_in_flight]->pooled};
@@ -767,6 +781,8 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 		s->n_flying -= r->n_rows;
 		uint32_t own = eng_seq_n_own(s), past = r->n_past < own ? r->n_past : own;
 		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
+		if (past == r->n_past && s->spec.n_draft == 0) /* a draft's rows are in the state, too */
+			prefix_snapshot(m->prefix, &s->path, past, s->slot);
 	}
 	for (int i = 0; i < f->b.n_want;)
 		i = serve(st, f, i, done);

@@ -87,6 +87,9 @@ void batch_drop_pages(const struct eng_model *m, int32_t *row, uint32_t first, u
 void batch_pass_row(const struct eng_model *m, int32_t *row, uint32_t from, uint32_t first);
 /* s keeps only its pages with indices below `end`. */
 void batch_cut_pages(struct eng_seq *s, uint32_t end);
+/* Unverified tokens of s are not computed: the pages behind its own go, and where layers keep a state, it goes on from
+ * the last one that it has. */
+void batch_rewind(struct eng_seq *s);
 /* Frees full pages after the next token. */
 void batch_trim_pages(struct eng_seq *s);
 /* s releases its slot and pages and waits. */

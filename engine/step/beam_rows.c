@@ -138,6 +138,9 @@ void beam_rows_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64_
 /* Row i of the next generation has the pages of row parents[i] of this one. */
 static void inherit(struct eng_seq *s, uint32_t n_before, const uint8_t *parents)
 {
+	if (s->model->states != NULL) /* a fault shows in the next step */
+		(void)kv_states_inherit(s->model->states, s->choices->rows, s->choices->beam.width, parents,
+					s->choices->beam.n_live);
 	struct choices *c = s->choices;
 	struct eng_model *m = s->model;
 	size_t width = (size_t)m->kv_groups.n_groups * m->max_pages;

@@ -27,7 +27,7 @@ enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
 bool spec_may_draft(const struct engine *e, const struct eng_model *m)
 {
 	bool wanted = e->cfg.spec_mode == ENG_SPEC_DRAFT || e->cfg.spec_mode == ENG_SPEC_AUTO;
-	if (!wanted || m->role != PROTO_ROLE_SMALL || !m->inspected)
+	if (!wanted || m->role != PROTO_ROLE_SMALL || !m->inspected || arch_is_recurrent(&m->info.arch))
 		return false;
 	for (int i = 0; i < e->n_models; i++) {
 		if (e->models[i].role == PROTO_ROLE_LARGE && e->models[i].inspected)

@@ -76,10 +76,8 @@ static void settle(struct step *st, struct eng_seq *s)
 	g->open = false;
 	g->n_left = 0;
 	g->n_used = s->n_made;
-	if (s->sched.n_past > n_own)
-		s->sched.n_past = n_own;
+	batch_rewind(s);
 	s->sched.n_left = n_own - s->sched.n_past;
-	batch_trim_pages(s);
 	s->max_tokens = g->max_new;
 	if (__builtin_add_overflow(s->max_tokens, g->n_used, &s->max_tokens) || s->max_tokens > room) {
 		s->max_tokens = room;

@@ -80,6 +80,8 @@ struct eng_model {
 	int memory_index;                  /* of its pool in the engine's shared memory */
 	bool rebalancing;                  /* it may exchange slabs */
 	struct kv_pool *pool, *draft_pool; /* draft_pool: for its drafts; NULL: it drafts nothing */
+	struct kv_states *states;          /* of its page tables' rows; NULL: no layer keeps a state */
+	uint64_t n_snapshots;              /* of states, that the loader planned for it */
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct sched *sched;

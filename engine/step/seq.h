@@ -104,6 +104,7 @@ struct seq_spec {
 	uint8_t source;                       /* enum spec_source: of the draft in this step */
 	uint8_t n_draft;
 	int32_t draft[SPEC_MAX_DRAFT];
+	int32_t state;                    /* of its layers before the draft, a slot; -1: none */
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
 	uint32_t n_drafted, n_accepted;   /* for DONE; of all choices in the lead */
 };

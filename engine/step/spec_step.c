@@ -11,6 +11,10 @@
  *
  * Drafts use only spare rows of the step's budget and spare pages, and none in steps with prompts or while a request
  * waits to start. A draft never exceeds credit, pace or the answer's length.
+ *
+ * A state has passed rejected tokens, too. So where layers keep one, it is copied before the draft. When a token is
+ * rejected, the copy returns, and the next step computes the accepted tokens again. Drafts end where a snapshot is due.
+ * Such a model makes no drafts for others.
  */
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
@@ -27,6 +31,9 @@ static uint32_t most_of(const struct step *st, const struct eng_seq *s, uint32_t
 {
 	uint32_t most = least((uint32_t)st->e->cfg.spec_max_draft, least(SPEC_MAX_DRAFT, room));
 	most = least(most, least(s->credit - 1, s->max_tokens - s->n_made - 1));
+	if (s->model->states != NULL)
+		most = least(most,
+			     prefix_next_snapshot(s->model->prefix, &s->path, s->sched.n_past) - s->sched.n_past - 1);
 	if (s->pace_each_ns > 0) {
 		uint64_t due = eng_seq_due(s), early = now > due ? (now - due) / s->pace_each_ns : 0;
 		most = most < early ? most : (uint32_t)early;
@@ -69,6 +76,45 @@ static uint32_t choose(struct step *st, struct eng_seq *s, const struct spec_now
 	return by_model;
 }
 
+static void drop_state(struct eng_seq *s)
+{
+	if (s->spec.state >= 0)
+		kv_states_give(s->model->states, s->spec.state);
+	s->spec.state = -1;
+}
+
+/* Copies the state of s, where there is one. False: there is no slot for it. */
+static bool keep_state(struct eng_seq *s)
+{
+	struct eng_model *m = s->model;
+	if (m->states == NULL)
+		return true;
+	drop_state(s);
+	s->spec.state = prefix_state_slot(m->prefix);
+	if (s->spec.state < 0)
+		return false;
+	if (kv_states_save(m->states, s->slot, s->spec.state) == 0)
+		return true;
+	drop_state(s);
+	return false;
+}
+
+/* The state of s had `past` tokens before the draft: back to there, unless all of it is accepted. */
+static void settle_state(struct eng_seq *s, uint32_t past, bool all, uint64_t now)
+{
+	struct eng_model *m = s->model;
+	if (s->spec.state < 0)
+		return;
+	if (!all && kv_states_restore(m->states, s->spec.state, s->slot) == 0) {
+		s->sched.n_past = past;
+		s->sched.n_left = eng_seq_n_own(s) - past;
+		sched_update(m->sched, &s->sched, now);
+	}
+	drop_state(s);
+	prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));
+	prefix_snapshot(m->prefix, &s->path, s->sched.n_past, s->slot);
+}
+
 void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan, uint64_t now)
 {
 	const struct eng_config *cfg = &st->e->cfg;
@@ -79,6 +125,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
 		s->spec.n_draft = 0;
+		drop_state(s);
 		/* The drafter discards what was rejected or never verified. */
 		if (s->spec.small_past > s->sched.n_past)
 			s->spec.small_past = s->sched.n_past;
@@ -104,9 +151,13 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		if (most == 0)
 			continue;
 		uint32_t n = choose(st, s, &step, most, plan->n_decode - n_wide);
-		n = n > 0 ? sched_grant_draft(m->sched, plan, &s->sched, n) : 0;
-		if (n == 0)
+		if (n > 0 && !keep_state(s))
 			continue;
+		n = n > 0 ? sched_grant_draft(m->sched, plan, &s->sched, n) : 0;
+		if (n == 0) {
+			drop_state(s);
+			continue;
+		}
 		s->spec.n_draft = (uint8_t)n;
 		spec_now_add(&step, &s->spec.rates[s->spec.source], s->sched.n_past, n);
 		room -= n;
@@ -170,6 +221,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	uint32_t n_draft = s->spec.n_draft, n_compared = 0, n_accepted = 0;
 	struct spec_rate *rate = &s->spec.rates[s->spec.source];
 	struct seq_spec *told = s->choices != NULL ? &s->choices->lead->spec : &s->spec;
+	uint32_t past = s->sched.n_past - 1; /* before the step's rows: its last token and the draft */
 	s->spec.n_draft = 0;
 	atomic_fetch_add(&e->spec_drafts, 1);
 	atomic_fetch_add(&e->spec_drafted, n_draft);
@@ -191,7 +243,8 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		/* Its row is already computed, as if by this step. */
 		BUG_IF(s->credit == 0, "a draft beyond the credit");
 		s->sched.n_past++;
-		prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));
+		if (s->spec.state < 0)
+			prefix_computed(m->prefix, &s->path, s->tokens, s->sched.n_past, batch_row(m, s->slot));
 	}
 	atomic_fetch_add(&e->spec_accepted, n_accepted);
 	atomic_fetch_add(&e->decode_tokens, n_accepted);
@@ -202,12 +255,15 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		if (s->spec.source == SPEC_MODEL)
 			m->draft_accept += recent * (rate->accept - m->draft_accept);
 	}
-	if (s->state == SEQ_DECODE)
-		batch_trim_pages(s);
+	if (s->state != SEQ_DECODE)
+		return;
+	settle_state(s, past, n_accepted == n_draft, now);
+	batch_trim_pages(s);
 }
 
 void spec_release(struct eng_seq *s)
 {
 	s->spec.n_draft = 0;
+	drop_state(s);
 	draft_model_drop(s);
 }

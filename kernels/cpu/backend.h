@@ -5,6 +5,7 @@
  * cpu.c        products, the tables           rows.c       row-wise operations
  * attention.c  rotary embedding, pages, attention
  * weights.c    interleaved weights            memory.c     host memory (host.h)
+ * recurrent.c  layers that keep a state
  * experts.c    mixtures of experts            route.c      the choice of a row's experts
  * grouped.c    products of many matrices      latent.c     latent rows, products of heads
  * lora.c       low-rank adapters
@@ -103,6 +104,10 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(matmul_heads) \
 	X(lora_shrink)  \
 	X(lora_expand)  \
+	X(conv)         \
+	X(delta)        \
+	X(halve)        \
+	X(sigmoid_mul)  \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;

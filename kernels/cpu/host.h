@@ -13,7 +13,8 @@ void kn_memory_give(void *memory); /* NULL: nothing */
 
 /* kn_host_NAME; none of them reads the backend. gather is here too, for backends that add to it. */
 #define KN_HOST_OPS(X) \
-	X(mem_alloc) X(mem_free) X(upload) X(read_back) X(page_copy) X(pool_rows) X(step_wait) X(step_ready)
+	X(mem_alloc)   \
+	X(mem_free) X(upload) X(read_back) X(page_copy) X(pool_rows) X(state_copy) X(step_wait) X(step_ready)
 #define KN_HOST_ENTRY(op) .op = kn_host_##op,
 #define KN_HOST_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_host_##op;
 KN_HOST_OPS(KN_HOST_DECLARE)

@@ -108,6 +108,11 @@ int kn_host_page_copy(struct kn_backend *b, const struct kn_kv *kv, int src, int
 	return 0;
 }
 
+int kn_host_state_copy(struct kn_backend *b, const float *from, float *to, size_t n)
+{
+	return kn_host_upload(b, to, from, n);
+}
+
 /* Operations run synchronously. */
 int kn_host_step_wait(struct kn_backend *b)
 {

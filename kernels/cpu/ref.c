@@ -537,6 +537,36 @@ static int ref_add_gated(struct kn_backend *b, float *x, const float *add, const
 	return 0;
 }
 
+static int ref_sigmoid_mul(struct kn_backend *b, float *x, const float *gate, int n_rows, int width)
+{
+	(void)b;
+	for (int64_t i = 0; i < (int64_t)n_rows * width; i++)
+		x[i] = (float)((double)x[i] / (1 + exp(-(double)gate[i])));
+	return 0;
+}
+
+static int ref_halve(struct kn_backend *b, const float *x, int n_rows, int width, float *first, float *second)
+{
+	(void)b;
+	for (int r = 0; r < n_rows; r++)
+		for (int i = 0; i < width; i++) {
+			first[r * width + i] = x[2 * r * width + i];
+			second[r * width + i] = x[(2 * r + 1) * width + i];
+		}
+	return 0;
+}
+
+static int ref_conv(struct kn_backend *b, const struct kn_conv *c, const float *x, int n_rows, float *y)
+{
+	return ref_conv_rows(b->step, c, x, n_rows, y);
+}
+
+static int ref_delta(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
+		     const float *alpha, int n_rows, float *y)
+{
+	return ref_delta_rows(b->step, d, qkv, beta, alpha, n_rows, y);
+}
+
 const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .open = ref_open,
 				  .close = ref_close,
@@ -562,6 +592,10 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .add_gated = ref_add_gated,
 				  .lora_shrink = ref_lora_shrink,
 				  .lora_expand = ref_lora_expand,
+				  .conv = ref_conv,
+				  .delta = ref_delta,
+				  .halve = ref_halve,
+				  .sigmoid_mul = ref_sigmoid_mul,
 				  .silu_mul = ref_silu_mul,
 				  .gelu_mul = ref_gelu_mul,
 				  .gelu = ref_gelu,

@@ -207,6 +207,18 @@ int kn_cpu_silu_mul(struct kn_backend *b, float *gate, const float *up, int n_ro
 	return for_elements(b, &r, 32);
 }
 
+static void sigmoid_mul(const struct rows *r, size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++)
+		r->x[i] *= 1.0f / (1.0f + expf(-r->y[i]));
+}
+
+int kn_cpu_sigmoid_mul(struct kn_backend *b, float *x, const float *gate, int n_rows, int width)
+{
+	struct rows r = {.elements = sigmoid_mul, .x = x, .y = gate, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 32);
+}
+
 static void gelu(const struct rows *r, size_t from, size_t to)
 {
 	const float root = 0.7978845608028654f; /* sqrt(2/π) */

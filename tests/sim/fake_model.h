@@ -3,7 +3,8 @@
  * A model for tests of the engine without weights: it defines everything of engine/model/model.h and
  * engine/token/tokenizer.h, so the real ones are not linked. Its "forward pass" writes each token to its
  * place in the KV pages and makes logits from a hash of what it reads back of the whole past:
- * whoever mixes up pages, positions or sequences gets other tokens. Tokens are bytes.
+ * whoever mixes up pages, positions or sequences gets other tokens. One with "hybrid" in its path has a second layer,
+ * whose state is a hash of the tokens so far; it checks that each row comes next. Tokens are bytes.
  *
  * Included by one test file each.
  */
@@ -24,7 +25,7 @@
 #include "kernels/kv_type.h"
 #include "kernels/race.h"
 
-enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512, FAKE_WINDOW = 21 };
+enum { FAKE_EOS = 256, FAKE_BOS = 257, FAKE_VOCAB = 258, FAKE_CTX = 512, FAKE_WINDOW = 21, FAKE_CONV = 8 };
 
 struct tokenizer {
 	int unused;
@@ -111,8 +112,12 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 {
 	if (strstr(path, "missing") != NULL)
 		return sl_errf(err, SL_EIO, "%s: no such file", path);
-	bool windowed = strstr(path, "windowed") != NULL;
-	int n_layers = windowed ? 4 : strstr(path, "three") != NULL ? 3 : strstr(path, "two") != NULL ? 2 : 1;
+	bool windowed = strstr(path, "windowed") != NULL, hybrid = strstr(path, "hybrid") != NULL;
+	int n_layers = windowed                        ? 4
+		       : hybrid                        ? 2
+		       : strstr(path, "three") != NULL ? 3
+		       : strstr(path, "two") != NULL   ? 2
+						       : 1;
 	*out = (struct model_info){.arch = {.family = "fake",
 					    .n_layers = n_layers,
 					    .n_embd = 8,
@@ -123,7 +128,10 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 					    .n_vocab = FAKE_VOCAB,
 					    .n_ctx = FAKE_CTX,
 					    .window = windowed ? FAKE_WINDOW : 0,
-					    .window_pattern = 4},
+					    .window_pattern = 4,
+					    .recurrent = {.kind = hybrid ? ARCH_SHORT_CONV : ARCH_ATTENTION,
+							  .layers = {1u << 1},
+							  .conv = FAKE_CONV}},
 				   .file_bytes = 100,
 				   .n_params = 1000};
 	return 0;
@@ -287,6 +295,29 @@ static uint8_t *fake_at(const struct kn_step *s, const struct kn_kv *kv, int32_t
 /* Layers that remember what a text says: all, if some of them see a window only. */
 static int fake_layers(const struct model *m) { return m->info.arch.window > 0 ? m->info.arch.n_layers : 1; }
 
+/* What the recurrent layer keeps. */
+struct fake_state {
+	uint64_t h;
+	int32_t n; /* tokens */
+};
+
+/* The states of a step's rows go on; hashes: what each row has of it. */
+static void fake_recur(const struct kn_step *s, uint64_t *hashes)
+{
+	for (int r = 0; r < s->n_rows; r++) {
+		BUG_IF(s->states == NULL || s->state_of == NULL, "fake: no states");
+		float *at = s->states + (size_t)s->state_of[s->row_seq[r]] * s->state_floats;
+		struct fake_state now = {.h = 7};
+		BUG_IF(s->state_floats * sizeof *at < sizeof now, "fake: %zu floats", s->state_floats);
+		if (s->row_pos[r] > 0)
+			memcpy(&now, at, sizeof now);
+		BUG_IF(now.n != s->row_pos[r], "fake: the state of %d tokens at position %d", now.n, s->row_pos[r]);
+		hashes[r] = now.h = fake_mix(now.h, (uint64_t)s->row_token[r]);
+		now.n++;
+		memcpy(at, &now, sizeof now);
+	}
+}
+
 /* What a step computes, in the order in which steps were issued. row_token may have been changed: by draws. */
 static int fake_compute(struct model *m, struct fake_step *f)
 {
@@ -323,9 +354,13 @@ static int fake_compute(struct model *m, struct fake_step *f)
 		for (int layer = 0; layer < fake_layers(m); layer++)
 			memcpy(fake_at(s, kv, s->row_seq[r], s->row_pos[r], layer), &v, sizeof v);
 	}
+	uint64_t *hashes = calloc((size_t)s->n_rows, sizeof *hashes);
+	BUG_IF(hashes == NULL, "fake: no memory");
+	if (arch_is_recurrent(&m->info.arch))
+		fake_recur(s, hashes);
 	for (int w = 0; w < f->n_want; w++) {
 		int r = f->want[w];
-		uint64_t h = 1;
+		uint64_t h = 1 + hashes[r];
 		for (int layer = 0; layer < fake_layers(m); layer++) {
 			int window = arch_window(&m->info.arch, layer), n = s->row_pos[r] + 1;
 			for (int pos = window > 0 && n > window ? n - window : 0; pos < n; pos++) {
@@ -344,6 +379,7 @@ static int fake_compute(struct model *m, struct fake_step *f)
 		if (!atomic_load(&fake.end_never))
 			row[FAKE_EOS] = (float)(fake_mix(h, 999) % 1050) / 100.0f;
 	}
+	free(hashes);
 	for (int i = 0; i < f->n_draws; i++) {
 		BUG_IF(!f->taken[f->draws[i].row], "fake: a row that is drawn and read");
 		fake_draw(&f->draws[i], s, f->logits + (size_t)f->draws[i].row * FAKE_VOCAB, &f->drawn[i]);

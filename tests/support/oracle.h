@@ -60,6 +60,12 @@ struct oracle {
 	int n_groups, n_groups_used;
 	bool group_best;
 	double close; /* weights are shares among logits that are this close, one expert after the other; 0: not */
+	/* Layers that keep a state (oracle_recurrent.h), bit by bit; with v_heads they are of the gated delta rule. */
+	unsigned recurrent;
+	int conv, k_heads, v_heads, k_dim, v_dim;
+	bool tiled;
+	bool q_gate;       /* queries come with gates of attention's output, head by head */
+	bool norm_of_embd; /* the last norm is token_embd_norm */
 };
 
 static inline double *oracle_tensor(const struct model_file *f, int layer, const char *what, size_t n)
@@ -423,6 +429,22 @@ static inline void oracle_latent_row(const struct oracle *m, const struct oracle
 	free(low);
 }
 
+#include "tests/support/oracle_recurrent.h"
+
+/* Queries with gates of the output: q [heads][head_dim], gate likewise. */
+static inline void oracle_gated_queries(const struct oracle *m, const double *wq, const double *x, double *q,
+					double *gate)
+{
+	size_t hd = (size_t)m->head_dim, heads = (size_t)m->n_heads;
+	double *both = malloc(2 * heads * hd * sizeof *both);
+	oracle_product(wq, x, (int)(2 * heads * hd), m->n_embd, both);
+	for (size_t i = 0; i < heads * hd; i++) {
+		q[i] = both[i / hd * 2 * hd + i % hd];
+		gate[i] = both[(i / hd * 2 + 1) * hd + i % hd];
+	}
+	free(both);
+}
+
 /* Applies one layer to x [n][n_embd]; only to the rows [n] that somebody reads, NULL: all. Each row's keys and values
  * count in either case. */
 static inline void oracle_layer(const struct oracle *m, const struct model_file *f, int l, double *x, int n,
@@ -443,7 +465,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		wk = wqkv + qw * e;
 		wv = wk + kw * e;
 	} else {
-		wq = oracle_tensor(f, l, "attn_q.weight", qw * e);
+		wq = oracle_tensor(f, l, "attn_q.weight", (m->q_gate ? 2 : 1) * qw * e);
 		wk = oracle_tensor(f, l, "attn_k.weight", kw * e);
 		wv = oracle_tensor(f, l, "attn_v.weight", kw * e);
 	}
@@ -473,10 +495,12 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	bool turns = (m->still_every == 0 || l % m->still_every != m->still_every - 1) && (local || !m->still_full);
 	double added = m->half_scale > 0 ? m->half_scale : 1;
 
+	double *mixed = oracle_recurrent(m, f, l, x, n);
+	double *gates = malloc((size_t)n * qw * sizeof *gates);
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
 	double *v = malloc((size_t)n * vw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
 	double *a = malloc((qw + ow > e ? qw + ow : e) * sizeof *a), *c = malloc(e * sizeof *c);
-	for (int t = 0; t < n; t++) {
+	for (int t = 0; t < n && mixed == NULL; t++) {
 		double *qt = q + (size_t)t * qw, *kt = k + (size_t)t * kw, *vt = v + (size_t)t * vw;
 		if (m->bare)
 			memcpy(a, x + (size_t)t * e, e * sizeof *a);
@@ -486,7 +510,10 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			oracle_latent_row(m, &latent, a, t, qt, kt, vt);
 			continue;
 		}
-		oracle_product(wq, a, (int)qw, m->n_embd, qt);
+		if (m->q_gate)
+			oracle_gated_queries(m, wq, a, qt, gates + (size_t)t * qw);
+		else
+			oracle_product(wq, a, (int)qw, m->n_embd, qt);
 		oracle_product(wk, a, (int)kw, m->n_embd, kt);
 		oracle_product(wv, a, (int)kw, m->n_embd, vt);
 		for (size_t i = 0; i < qw && m->bias; i++)
@@ -515,7 +542,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			continue;
 		double *xt = x + (size_t)t * e;
 		int from = local && t + 1 > m->window ? t + 1 - m->window : 0;
-		for (int h = 0; h < m->n_heads; h++) {
+		for (int h = 0; h < m->n_heads && mixed == NULL; h++) {
 			int g = h / (m->n_heads / m->n_kv);
 			double sum = 0, max = -INFINITY;
 			for (int j = from; j <= t; j++) {
@@ -536,7 +563,12 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 					a[h * vd + d] += share * v[(size_t)j * vw + (size_t)(g * vd + d)];
 			}
 		}
-		oracle_product(wo, a, m->n_embd, (int)ow, c);
+		for (size_t i = 0; i < qw && m->q_gate && mixed == NULL; i++)
+			a[i] *= oracle_sigmoid(gates[(size_t)t * qw + i]);
+		if (mixed != NULL)
+			memcpy(c, mixed + (size_t)t * e, e * sizeof *c);
+		else
+			oracle_product(wo, a, m->n_embd, (int)ow, c);
 		for (size_t i = 0; i < e && bo != NULL; i++)
 			c[i] += bo[i];
 		if (m->post_norms)
@@ -581,6 +613,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			 together ? NULL : bv,
 			 nq,
 			 nk,
+			 mixed,
+			 gates,
 			 q,
 			 k,
 			 v,
@@ -600,7 +634,7 @@ static inline void oracle_logits(const struct oracle *m, const struct model_file
 	size_t e = (size_t)m->n_embd;
 	double *embed = oracle_tensor(f, -1, "token_embd.weight", (size_t)m->n_vocab * e);
 	double *head = oracle_tensor(f, -1, "output.weight", (size_t)m->n_vocab * e);
-	double *gain = oracle_tensor(f, -1, "output_norm.weight", e);
+	double *gain = oracle_tensor(f, -1, m->norm_of_embd ? "token_embd_norm.weight" : "output_norm.weight", e);
 	double *x = malloc((size_t)n * e * sizeof *x), *y = malloc(e * sizeof *y);
 	bool *read = calloc((size_t)n, sizeof *read); /* of the last layer */
 	for (int w = 0; w < n_want; w++)

@@ -16,6 +16,7 @@
 
 #include "tests/support/oracle.h"
 #include "engine/kv/kv.h"
+#include "engine/kv/kv_states.h"
 #include "engine/model/model.h"
 #include "engine/source/random_model.h"
 #include "tests/support/backends.h"
@@ -563,6 +564,107 @@ static struct oracle deepseek_all(struct model_arch *a)
 	return m;
 }
 
+static struct oracle lfm2(struct model_arch *a)
+{
+	struct oracle m = llama_like(4, 1e6, 1e-5);
+	(void)a;
+	m.halves = m.qk_norm = m.norm_of_embd = true;
+	m.recurrent = 0xF & ~(1u << 2);
+	m.conv = 3;
+	return m;
+}
+
+static struct oracle lfm2_odd(struct model_arch *a)
+{
+	struct oracle m = odd(5, 2, 320, 1e4, 1e-5);
+	(void)a;
+	m.halves = m.qk_norm = m.norm_of_embd = true;
+	m.recurrent = 0x1F & ~(1u << 1 | 1u << 4);
+	m.conv = 4;
+	return m;
+}
+
+/* A convolution of two positions: the state is one input. */
+static struct oracle lfm2_two(struct model_arch *a)
+{
+	struct oracle m = lfm2_odd(a);
+	a->recurrent.conv = m.conv = 2;
+	return m;
+}
+
+static struct oracle lfm2moe(struct model_arch *a)
+{
+	struct oracle m = lfm2(a), with = mixture(1e6, 8, 3, 192);
+	m.recurrent = 0xF & ~(1u << 1);
+	m.n_experts = with.n_experts;
+	m.n_used = with.n_used;
+	m.n_ff_expert = with.n_ff_expert;
+	m.n_dense = 1;
+	m.sigmoid = m.normed_weights = true;
+	m.weight_scale = 1;
+	return m;
+}
+
+static struct oracle delta_like(struct oracle m, unsigned recurrent, double base)
+{
+	m.halves = m.qk_norm = m.q_gate = m.norm_is_post = m.tiled = true;
+	m.recurrent = recurrent;
+	m.conv = 4;
+	m.k_heads = 2;
+	m.v_heads = 4;
+	m.k_dim = m.v_dim = 32;
+	m.turned = 16;
+	m.eps = 1e-6;
+	plain(plain_freq, 16, base);
+	return m;
+}
+
+static struct oracle qwen35(struct model_arch *a)
+{
+	(void)a;
+	return delta_like(llama_like(4, 1e7, 1e-6), 0x7, 1e7);
+}
+
+/* Three heads of their own, keys wider than values, a shorter convolution. */
+static struct oracle qwen35_odd(struct model_arch *a)
+{
+	struct oracle m = odd(5, 2, 320, 1e6, 1e-6);
+	m.head_dim = 64;
+	m.score_scale = 1 / sqrt(64);
+	m = delta_like(m, 0x15, 1e6);
+	m.k_heads = m.v_heads = 3;
+	m.k_dim = 64;
+	a->recurrent.v_dim = m.v_dim = 24;
+	m.conv = 3;
+	return m;
+}
+
+static struct oracle with_mixture(struct oracle m, int n, int n_used, int n_ff, int n_shared)
+{
+	m.n_experts = n;
+	m.n_used = n_used;
+	m.n_ff_expert = n_ff;
+	m.n_ff_shared = n_shared;
+	m.normed_weights = true;
+	return m;
+}
+
+static struct oracle qwen35moe(struct model_arch *a)
+{
+	struct oracle m = delta_like(with_mixture(llama_like(4, 1e7, 1e-6), 6, 2, 128, 256), 0x5, 1e7);
+	(void)a;
+	m.v_heads = 6;
+	return m;
+}
+
+static struct oracle qwen3next(struct model_arch *a)
+{
+	struct oracle m = delta_like(with_mixture(llama_like(4, 1e7, 1e-6), 8, 3, 128, 192), 0x7, 1e7);
+	(void)a;
+	m.tiled = false;
+	return m;
+}
+
 /* One expert, which is the dense half; and all of them. */
 static struct oracle one_expert(struct model_arch *a)
 {
@@ -628,6 +730,14 @@ static const struct family cases[] = {
     {"deepseek 3", "tiny-deepseek3", deepseek3, EVERYWHERE},
     {"deepseek, one expert", "tiny-deepseek3", deepseek_one, SOME_SETS},
     {"deepseek, all experts", "tiny-deepseek2", deepseek_all, SOME_SETS},
+    {"lfm 2", "tiny-lfm2", lfm2, EVERYWHERE},
+    {"lfm 2, odd", "tiny-lfm2-2", lfm2_odd, SOME_SETS},
+    {"lfm 2, two positions", "tiny-lfm2-2", lfm2_two, SOME_SETS},
+    {"lfm 2, experts", "tiny-lfm2moe", lfm2moe, SOME_SETS},
+    {"qwen 3.5", "tiny-qwen3.5", qwen35, EVERYWHERE},
+    {"qwen 3.5, odd", "tiny-qwen3.5-2", qwen35_odd, SOME_SETS},
+    {"qwen 3.5, experts", "tiny-qwen3.5moe", qwen35moe, SOME_SETS},
+    {"qwen 3 next", "tiny-qwen3next", qwen3next, SOME_SETS},
     {"one expert", "tiny-mixtral", one_expert, SOME_SETS},
     {"all experts", "tiny-olmoe", all_experts, SOME_SETS},
 };
@@ -727,6 +837,7 @@ struct bench {
 	struct kn_backend *b;
 	struct model *m;
 	struct kv_pool *pool;
+	struct kv_states *states;
 	int32_t pages[N_PAGES];
 };
 
@@ -747,12 +858,24 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, int n_threads)
 	size_t n = (size_t)(2 * N_PAGES) * kv_layout_bytes(kv) / 2 / sizeof(float);
 	for (size_t i = 0; i < n; i++)
 		((float *)kv->k)[i] = ((float *)kv->v)[i] = NAN;
+	/* Nor what a state was before. */
+	float *dirty = NULL;
+	x->states = NULL;
+	if (arch_is_recurrent(a)) {
+		struct kn_step s = {0};
+		assert_int_equal(kv_states_create(ops, x->b, arch_state(a), 1, 0, &x->states, &err), 0);
+		kv_states_in_step(x->states, &s);
+		dirty = s.states;
+	}
+	for (size_t i = 0; i < arch_state(a); i++)
+		dirty[i] = NAN;
 	for (int i = 0; i < N_PAGES; i++)
 		x->pages[i] = (i * 7 + 3) % (2 * N_PAGES);
 }
 
 static void bench_close(struct bench *x)
 {
+	kv_states_destroy(x->states);
 	kv_pool_destroy(x->pool);
 	model_free(x->m);
 	x->ops->close(x->b);
@@ -781,6 +904,7 @@ static void forward(struct bench *x, int chunk, float *logits)
 				    .n_seqs = 1,
 				    .page_table = x->pages,
 				    .max_pages = N_PAGES};
+		kv_states_in_step(x->states, &s);
 		assert_int_equal(
 		    model_forward(x->m, &s, kv_pool_layout(x->pool), rows, n_want, logits + (size_t)done * VOCAB), 0);
 		done += n_want;
@@ -906,7 +1030,7 @@ static void every_number_counts(void **state)
 		write_model(c, &m);
 		assert_int_equal(model_file_open(path, &f, &err), 0);
 		oracle_logits(&m, f, tokens, FEWER, &last, 1, expected);
-		for (int what = 0; what < 21; what++) {
+		for (int what = 0; what < 23; what++) {
 			off = m;
 			double faster[64];
 			for (int i = 0; i < 64; i++)
@@ -953,6 +1077,10 @@ static void every_number_counts(void **state)
 				off.close = 0;
 			else if (what == 20 && m.ungated)
 				off.gelu = true;
+			else if (what == 21 && m.recurrent > 0)
+				off.conv = m.conv - 1;
+			else if (what == 22 && m.v_heads > m.k_heads)
+				off.tiled = !m.tiled;
 			else
 				continue;
 			oracle_logits(&off, f, tokens, FEWER, &last, 1, other);

@@ -188,6 +188,58 @@ static void test_heads(void **arg)
 	free(x);
 }
 
+/* Qwen3-Next's rows [key heads][q, k, v of its value heads, their z], and Qwen3.5's experts [n][gates, ups][in]. */
+static void test_delta(void **arg)
+{
+	(void)arg;
+	enum { K = 2, V = 6, DK = 3, DV = 2, IN = 4, R = V / K, GROUP = 2 * DK + 2 * R * DV };
+	float *x = counted(K * GROUP * IN);
+	write_tensors("{\"model_type\":\"qwen3_next\"," SHAPE
+		      ",\"linear_num_key_heads\":2,\"linear_num_value_heads\":6,\"linear_key_head_dim\":3,"
+		      "\"linear_value_head_dim\":2}",
+		      "\"model.layers.5.linear_attn.in_proj_qkvz.weight\":{\"dtype\":\"F32\",\"shape\":[36,4],"
+		      "\"data_offsets\":[0,576]}",
+		      x, K * GROUP * IN * sizeof *x);
+	struct model_file *f = opened("");
+	float *qkv = numbers(f, "blk.5.attn_qkv.weight", KN_F32, IN, 2 * K * DK + V * DV, 1);
+	float *z = numbers(f, "blk.5.attn_gate.weight", KN_F32, IN, V * DV, 1);
+	for (int i = 0; i < IN; i++)
+		for (int g = 0; g < K; g++) {
+			for (int d = 0; d < DK; d++) {
+				assert_true(qkv[(g * DK + d) * IN + i] == (float)((g * GROUP + d) * IN + i));
+				assert_true(qkv[((K + g) * DK + d) * IN + i] == (float)((g * GROUP + DK + d) * IN + i));
+			}
+			for (int d = 0; d < R * DV; d++) {
+				int v = g * R * DV + d, from = g * GROUP + 2 * DK + d;
+				assert_true(qkv[(2 * K * DK + v) * IN + i] == (float)(from * IN + i));
+				assert_true(z[v * IN + i] == (float)((from + R * DV) * IN + i));
+			}
+		}
+	free(qkv);
+	free(z);
+	model_file_close(f);
+	write_tensors("{\"model_type\":\"qwen3_5_moe_text\"," SHAPE "}",
+		      "\"model.language_model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[3,6,4],"
+		      "\"data_offsets\":[0,288]},\"model.language_model.layers.0.mlp.experts.down_proj\":{\"dtype\":"
+		      "\"F32\",\"shape\":[3,4,3],\"data_offsets\":[288,432]}",
+		      x, 108 * sizeof *x);
+	f = opened("");
+	float *gate = numbers(f, "blk.0.ffn_gate_exps.weight", KN_F32, 4, 3, 3);
+	float *up = numbers(f, "blk.0.ffn_up_exps.weight", KN_F32, 4, 3, 3);
+	float *down = numbers(f, "blk.0.ffn_down_exps.weight", KN_F32, 3, 4, 3);
+	for (int e = 0; e < 3; e++)
+		for (int i = 0; i < 12; i++) {
+			assert_true(gate[e * 12 + i] == (float)(e * 24 + i) &&
+				    up[e * 12 + i] == (float)(e * 24 + 12 + i));
+			assert_true(down[e * 12 + i] == (float)(72 + e * 12 + i));
+		}
+	free(gate);
+	free(up);
+	free(down);
+	free(x);
+	model_file_close(f);
+}
+
 static void test_refused(void **arg)
 {
 	(void)arg;
@@ -199,6 +251,14 @@ static void test_refused(void **arg)
 	    {OSS "}",
 	     "\"model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[1,3,3],\"data_offsets\":[0,36]"
 	     "}",
+	     "gate_up_proj has a shape or dtype that does not fit", 36},
+	    {"{\"model_type\":\"qwen3_next\",\"linear_num_key_heads\":2,\"linear_num_value_heads\":3}",
+	     "\"model.layers.0.linear_attn.in_proj_qkvz.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],"
+	     "\"data_offsets\":[0,48]}",
+	     "in_proj_qkvz.weight has a shape or dtype that does not fit", 48},
+	    {"{\"model_type\":\"qwen3_5_moe\"}",
+	     "\"model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[1,3,3],"
+	     "\"data_offsets\":[0,36]}",
 	     "gate_up_proj has a shape or dtype that does not fit", 36},
 	    {"{\"model_type\":\"falcon\"}",
 	     "\"transformer.h.0.self_attention.query_key_value.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],"
@@ -225,6 +285,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_blocks, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_transposed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_heads, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_delta, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the readers of both formats need for layers that keep a state.
+ */
+#include "engine/source/arch_read.h"
+#include "kernels/kernels.h"
+
+void arch_set_recurrent(struct model_arch *a, int layer)
+{
+	a->recurrent.layers[layer / 64] |= (uint64_t)1 << layer % 64;
+}
+
+void arch_recurrent_all_but(struct model_arch *a, int every)
+{
+	for (int i = 0; i < a->n_layers; i++)
+		if ((i + 1) % every != 0)
+			arch_set_recurrent(a, i);
+}
+
+const char *arch_recurrent_fault(const struct model_arch *a)
+{
+	const struct arch_recurrent *r = &a->recurrent;
+	int n = arch_n_recurrent(a, a->n_layers);
+	if (n == 0 || n == a->n_layers)
+		return "gives no layer with attention, or no other";
+	if (r->conv < 1 || r->conv > KN_MAX_CONV)
+		return "is no width of a convolution";
+	if (r->kind != ARCH_DELTA)
+		return NULL;
+	if (r->k_heads < 1 || r->v_heads < 1 || r->v_heads % r->k_heads != 0)
+		return "of value heads is no multiple of the key heads";
+	if (r->k_dim > KN_MAX_DELTA || r->v_dim > KN_MAX_DELTA || r->k_dim < 1 || r->v_dim < 1)
+		return "is no width of a head";
+	int64_t channels = 2 * (int64_t)r->k_heads * r->k_dim + (int64_t)r->v_heads * r->v_dim;
+	return channels > ARCH_MAX_WIDTH ? "gives heads that are too wide together" : NULL;
+}

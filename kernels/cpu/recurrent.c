@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recurrent layers: causal convolutions and the gated delta rule. Threads divide channels or heads; positions follow
+ * one another, so neither chunks nor threads change a result. Adjacent rows of one sequence are a run.
+ *
+ * VERSIONS (16 heads of 128 × 128, one row)
+ *   1  this: a state's row of one key element is multiplied, added to what the key finds, and written once; then read
+ *      again for the update and the query. Two passes over 64 KiB, which stay in the L2 cache.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/some.h"
+
+enum { EXP_COST = 16, LEAST_CHANNELS = 64 };
+
+/* The rows from `row` on that belong to its sequence. */
+static int run_length(const struct kn_step *s, int row, int n_rows)
+{
+	int n = 1;
+	while (row + n < n_rows && s->row_seq[row + n] == s->row_seq[row])
+		n++;
+	return n;
+}
+
+static float *state_of(const struct kn_step *s, int row, size_t at)
+{
+	return s->states + (size_t)s->state_of[s->row_seq[row]] * s->state_floats + at;
+}
+
+/* ---- convolutions ---- */
+
+struct conv {
+	const struct kn_step *step;
+	const struct kn_conv *c;
+	const float *x;
+	float *y;
+	int n_rows, n_parts;
+};
+
+/* The taps of n adjacent channels, a vector of them at a time: of each, y = Σ w · state, then w · in; state moves on.
+ * y may be in. stride: from one tap to the next. */
+static void taps(const struct kn_conv *c, const float *w, float *state, const float *in, int n, float *y)
+{
+	size_t stride = (size_t)c->n;
+	int i = 0;
+	for (; i + SOME <= n; i += SOME) {
+		some now = some_load(in + i), sum = {0};
+		const float *tap = w + i;
+		float *s = state + i;
+		for (int k = 0; k + 1 < c->width; k++, tap += stride, s += stride) {
+			sum += some_load(tap) * some_load(s);
+			some_store(s, k + 2 < c->width ? some_load(s + stride) : now);
+		}
+		some_store(y + i, sum + some_load(tap) * now);
+	}
+	for (; i < n; i++) {
+		float now = in[i], sum = 0, *s = state + i;
+		const float *tap = w + i;
+		for (int k = 0; k + 1 < c->width; k++, tap += stride, s += stride) {
+			sum += *tap * *s;
+			*s = k + 2 < c->width ? s[stride] : now;
+		}
+		y[i] = sum + *tap * now;
+	}
+}
+
+/* Channels from … to - 1 of a row; x, state and y: of the whole row. */
+static void conv_row(const struct kn_conv *c, const float *x, float *state, int from, int to, float *y)
+{
+	const float *gate = x + c->n, *u = x + 2 * (size_t)c->n;
+	if (!c->gated) {
+		taps(c, c->w + from, state + from, x + from, to - from, y + from);
+		for (int i = from; i < to; i++)
+			y[i] = y[i] / (1.0f + expf(-y[i]));
+		return;
+	}
+	for (int i = from; i < to; i++)
+		y[i] = x[i] * u[i];
+	taps(c, c->w + from, state + from, y + from, to - from, y + from);
+	for (int i = from; i < to; i++)
+		y[i] *= gate[i];
+}
+
+static void run_conv(void *ctx, int part)
+{
+	const struct conv *j = ctx;
+	const struct kn_conv *c = j->c;
+	size_t n = (size_t)c->n, x_row = c->gated ? 3 * n : n;
+	int from = (int)((int64_t)c->n * part / j->n_parts), to = (int)((int64_t)c->n * (part + 1) / j->n_parts);
+	for (int r = 0; r < j->n_rows; r++) {
+		float *state = state_of(j->step, r, c->at);
+		for (int k = 0; k + 1 < c->width && j->step->row_pos[r] == 0; k++)
+			memset(state + (size_t)k * n + from, 0, (size_t)(to - from) * sizeof *state);
+		conv_row(c, j->x + (size_t)r * x_row, state, from, to, j->y + (size_t)r * n);
+	}
+}
+
+int kn_cpu_conv(struct kn_backend *b, const struct kn_conv *c, const float *x, int n_rows, float *y)
+{
+	struct conv j = {.step = b->step, .c = c, .x = x, .y = y, .n_rows = n_rows};
+	int most = (c->n + LEAST_CHANNELS - 1) / LEAST_CHANNELS;
+	b->packed_of = NULL;
+	j.n_parts = kn_parts_of(b, (int64_t)n_rows * c->n * (c->width + (c->gated ? 2 : EXP_COST)));
+	j.n_parts = j.n_parts < most ? j.n_parts : most;
+	kn_run_parts(b, j.n_parts, run_conv, &j);
+	return 0;
+}
+
+/* ---- the delta rule ---- */
+
+struct delta {
+	const struct kn_step *step;
+	const struct kn_delta *d;
+	const float *qkv, *beta, *alpha;
+	float *y;
+	int n_rows, n_parts;
+};
+
+/* What a head's row of length n is divided by. */
+static float length_of(const float *x, int n)
+{
+	static const float eps = 1e-6f;
+	float sum = 0;
+	for (int i = 0; i < n; i++)
+		sum += x[i] * x[i];
+	return sqrtf(sum + eps);
+}
+
+/* s *= keep; found += k · s. */
+static void decay(float *s, float keep, float k, int n, float *found)
+{
+	int i = 0;
+	for (; i + SOME <= n; i += SOME) {
+		some now = some_load(s + i) * keep;
+		some_store(s + i, now);
+		some_store(found + i, some_load(found + i) + now * k);
+	}
+	for (; i < n; i++) {
+		s[i] *= keep;
+		found[i] += s[i] * k;
+	}
+}
+
+/* s += k · change; y += q · s. */
+static void update(float *s, float k, const float *change, float q, int n, float *y)
+{
+	int i = 0;
+	for (; i + SOME <= n; i += SOME) {
+		some now = some_load(s + i) + some_load(change + i) * k;
+		some_store(s + i, now);
+		some_store(y + i, some_load(y + i) + now * q);
+	}
+	for (; i < n; i++) {
+		s[i] += change[i] * k;
+		y[i] += s[i] * q;
+	}
+}
+
+static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+static void delta_row(const struct delta *j, int r, int head, float *state)
+{
+	const struct kn_delta *d = j->d;
+	size_t keys = (size_t)d->k_heads * (size_t)d->k_dim, values = (size_t)d->v_heads * (size_t)d->v_dim;
+	int of = d->tiled ? head % d->k_heads : head / (d->v_heads / d->k_heads), at = r * d->v_heads + head;
+	const float *row = j->qkv + (size_t)r * (2 * keys + values), *q = row + (size_t)of * (size_t)d->k_dim;
+	const float *k = q + keys, *v = row + 2 * keys + (size_t)head * (size_t)d->v_dim;
+	float *y = j->y + (size_t)r * values + (size_t)head * (size_t)d->v_dim, change[KN_MAX_DELTA];
+	float q_scale = 1.0f / (length_of(q, d->k_dim) * sqrtf((float)d->k_dim)),
+	      k_scale = 1.0f / length_of(k, d->k_dim);
+	float keep = expf(d->a[head] * softplus(j->alpha[at] + d->dt[head]));
+	float beta = 1.0f / (1.0f + expf(-j->beta[at]));
+	memset(change, 0, (size_t)d->v_dim * sizeof *change);
+	for (int i = 0; i < d->k_dim; i++)
+		decay(state + (size_t)i * (size_t)d->v_dim, keep, k[i] * k_scale, d->v_dim, change);
+	for (int i = 0; i < d->v_dim; i++) {
+		change[i] = (v[i] - change[i]) * beta;
+		y[i] = 0;
+	}
+	for (int i = 0; i < d->k_dim; i++)
+		update(state + (size_t)i * (size_t)d->v_dim, k[i] * k_scale, change, q[i] * q_scale, d->v_dim, y);
+}
+
+static void run_delta(void *ctx, int part)
+{
+	const struct delta *j = ctx;
+	const struct kn_delta *d = j->d;
+	size_t floats = (size_t)d->k_dim * (size_t)d->v_dim;
+	for (int r = 0, n; r < j->n_rows; r += n) {
+		n = run_length(j->step, r, j->n_rows);
+		float *states = state_of(j->step, r, d->at);
+		for (int head = part; head < d->v_heads; head += j->n_parts) {
+			float *state = states + (size_t)head * floats;
+			if (j->step->row_pos[r] == 0)
+				memset(state, 0, floats * sizeof *state);
+			for (int i = 0; i < n; i++)
+				delta_row(j, r + i, head, state);
+		}
+	}
+}
+
+int kn_cpu_delta(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
+		 const float *alpha, int n_rows, float *y)
+{
+	struct delta j = {.step = b->step, .d = d, .qkv = qkv, .beta = beta, .alpha = alpha, .y = y, .n_rows = n_rows};
+	b->packed_of = NULL;
+	j.n_parts = kn_parts_of(b, (int64_t)n_rows * d->v_heads * d->k_dim * d->v_dim * 4);
+	j.n_parts = j.n_parts < d->v_heads ? j.n_parts : d->v_heads;
+	kn_run_parts(b, j.n_parts, run_delta, &j);
+	return 0;
+}
+
+/* ---- gates ---- */
+
+int kn_cpu_halve(struct kn_backend *b, const float *x, int n_rows, int width, float *first, float *second)
+{
+	size_t n = (size_t)width;
+	b->packed_of = NULL;
+	for (int r = 0; r < n_rows; r++, x += 2 * n, first += n, second += n) {
+		memcpy(first, x, n * sizeof *x);
+		memcpy(second, x + n, n * sizeof *x);
+	}
+	return 0;
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Descriptions of models whose layers keep a state: what keys of both formats become, the same model in both with the
+ * same tensors, and hostile numbers refused in one line that names the key.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "engine/source/quantize_model.h"
+#include "tests/unit/engine/source/model_files.h"
+
+/* ---- GGUF ---- */
+
+/* A tiny model's file, and where its bytes are. */
+struct bytes {
+	struct model_arch arch;
+	uint8_t *at;
+	size_t n;
+};
+
+static void write_file(const char *shape, struct bytes *out)
+{
+	char path[256];
+	struct sl_err err = {0};
+	md_path(path, dir, "model.gguf");
+	struct random_model r = {.path = path, .name = "random", .seed = 3, .n_threads = 1};
+	assert_int_equal(random_shape_find(shape, &r.arch, &err), 0);
+	if (weight_plan_parse("f32", &r.plan, &err) != 0 || random_model_write(&r, NULL, &err) != 0)
+		fail_msg("%s", err.text);
+	out->arch = r.arch;
+	FILE *f = fopen(path, "rb");
+	assert_non_null(f);
+	fseek(f, 0, SEEK_END);
+	out->n = (size_t)ftell(f);
+	rewind(f);
+	out->at = malloc(out->n);
+	assert_int_equal(fread(out->at, 1, out->n, f), out->n);
+	fclose(f);
+}
+
+/* The value of a key: behind its name and type; of a list also behind the elements' type and their number. */
+static uint8_t *value_of(const struct bytes *b, const char *key, size_t offset)
+{
+	size_t n = strlen(key);
+	for (size_t i = 0; i + n + 16 < b->n; i++)
+		if (memcmp(b->at + i, key, n) == 0)
+			return b->at + i + n + 4 + offset;
+	fail_msg("no key %s", key);
+	return NULL;
+}
+
+static void same_recurrent(const struct model_arch *a, const struct model_arch *b, bool tiled)
+{
+	struct arch_recurrent x = a->recurrent, y = b->recurrent;
+	y.log_decay = x.log_decay;
+	assert_true(y.tiled == tiled);
+	y.tiled = x.tiled;
+	assert_memory_equal(x.layers, y.layers, sizeof x.layers);
+	assert_true(x.kind == y.kind && x.conv == y.conv && x.k_heads == y.k_heads && x.v_heads == y.v_heads &&
+		    x.k_dim == y.k_dim && x.v_dim == y.v_dim && x.beta_alpha == y.beta_alpha);
+}
+
+static void written_and_read(void **state)
+{
+	(void)state;
+	static const char *const shapes[] = {"tiny-lfm2",      "tiny-lfm2-2",  "tiny-lfm2moe",   "tiny-qwen3next",
+					     "tiny-qwen3.5-2", "tiny-qwen3.5", "tiny-qwen3.5moe"};
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+		struct bytes b;
+		struct model_arch a;
+		write_file(shapes[i], &b);
+		struct model_file *f = opened("model.gguf");
+		arch_of(f, &a);
+		model_file_close(f);
+		free(b.at);
+		same_recurrent(&b.arch, &a, b.arch.recurrent.tiled);
+		assert_true(a.attn_gate == b.arch.attn_gate && a.n_kv_heads == b.arch.n_kv_heads &&
+			    a.n_unknown_keys == 0);
+		assert_true(arch_state(&a) > 0 && arch_n_recurrent(&a, a.n_layers) < a.n_layers);
+	}
+}
+
+static void hostile_keys(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *shape, *key;
+		size_t offset;
+		uint32_t value;
+		const char *said;
+		int code;
+	} bad[] = {
+	    {"tiny-lfm2", "lfm2.shortconv.l_cache", 0, 0, "lfm2.shortconv.l_cache is 0", SL_EINVAL},
+	    {"tiny-lfm2", "lfm2.shortconv.l_cache", 0, 9, "lfm2.shortconv.l_cache is 9", SL_EINVAL},
+	    {"tiny-lfm2", "lfm2.shortconv.l_cache", 0, UINT32_MAX, "lfm2.shortconv.l_cache", SL_EINVAL},
+	    /* [4 elements' type][8 their number][4 each]: layer 2 is the one that attends. */
+	    {"tiny-lfm2", "lfm2.attention.head_count_kv", 12 + 8, 0, "attention.head_count_kv gives no layer",
+	     SL_EUNSUPPORTED},
+	    {"tiny-lfm2", "lfm2.attention.head_count_kv", 12 + 8, UINT32_MAX, "head_count_kv has -1 for layer 2",
+	     SL_EUNSUPPORTED},
+	    {"tiny-lfm2", "lfm2.attention.head_count_kv", 12, 1, "head_count_kv has 2 for layer 2", SL_EUNSUPPORTED},
+	    {"tiny-lfm2", "lfm2.attention.head_count_kv", 12 + 8, 3, "3 KV heads", SL_EUNSUPPORTED},
+	    {"tiny-lfm2", "lfm2.block_count", 0, 5, "head_count_kv is not a list of a number for each of 5", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.conv_kernel", 0, 0, "ssm.conv_kernel is 0", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.conv_kernel", 0, 100, "ssm.conv_kernel is 100", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.group_count", 0, 0, "ssm.group_count is 0", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.group_count", 0, 3, "no multiple of the key heads", SL_EUNSUPPORTED},
+	    {"tiny-qwen3.5", "qwen35.ssm.time_step_rank", 0, 0, "ssm.time_step_rank is 0", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.time_step_rank", 0, 5, "ssm.inner_size 128 is no multiple", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.time_step_rank", 0, 256, "ssm.inner_size 128 is no multiple", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.state_size", 0, 0, "ssm.state_size is 0", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.state_size", 0, 513, "ssm.state_size is 513", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.inner_size", 0, UINT32_MAX, "ssm.inner_size", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.ssm.inner_size", 0, 1 << 18, "ssm.*", SL_EUNSUPPORTED},
+	    {"tiny-qwen3.5", "qwen35.attention.recurrent_layers", 12, 0x01010101, "gives no layer with attention",
+	     SL_EUNSUPPORTED},
+	    {"tiny-qwen3.5", "qwen35.attention.recurrent_layers", 12, 0, "or no other", SL_EUNSUPPORTED},
+	    {"tiny-qwen3.5", "qwen35.block_count", 0, 5, "recurrent_layers is not a list of a truth", SL_EINVAL},
+	    {"tiny-qwen3.5", "qwen35.rope.dimension_sections", 12 + 12, 2, "dimension_sections has a fourth",
+	     SL_EUNSUPPORTED},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct bytes b;
+		write_file(bad[i].shape, &b);
+		memcpy(value_of(&b, bad[i].key, bad[i].offset), &bad[i].value, 4);
+		md_write(dir, "model.gguf", b.at, b.n);
+		free(b.at);
+		refused("model.gguf", bad[i].code, bad[i].said);
+	}
+}
+
+/* ---- Hugging Face ---- */
+
+#define HYBRID                                                                                           \
+	"\"hidden_size\":8,\"num_hidden_layers\":4,\"num_attention_heads\":2,\"num_key_value_heads\":1," \
+	"\"intermediate_size\":16,\"max_position_embeddings\":8192,\"head_dim\":8"
+#define LFM2 "{\"model_type\":\"lfm2\"," HYBRID
+#define QWEN35 "{\"model_type\":\"qwen3_5\",\"text_config\":{\"model_type\":\"qwen3_5_text\"," HYBRID EPS
+#define EPS ",\"rms_norm_eps\":1e-6"
+
+static void described(const char *config, struct model_arch *a)
+{
+	md_text(dir, "config.json", config);
+	struct model_file *f = opened("");
+	arch_of(f, a);
+	model_file_close(f);
+}
+
+static void configurations(void **state)
+{
+	(void)state;
+	struct model_arch a;
+	md_llama_folder(dir);
+	described(LFM2 ",\"layer_types\":[\"conv\",\"conv\",\"full_attention\",\"conv\"],\"block_ff_dim\":600,"
+		       "\"block_multiple_of\":256,\"norm_eps\":1e-4,\"block_use_swiglu\":true,\"conv_dim\":8}",
+		  &a);
+	assert_true(a.recurrent.kind == ARCH_SHORT_CONV && a.recurrent.conv == 3 && a.recurrent.layers[0] == 0xB);
+	assert_true(a.n_ff == 512 && a.rms_eps == 1e-4f && a.qk_norm && a.rope.base == 1e6 && a.n_unknown_keys == 0);
+	assert_true(arch_state(&a) == 3 * 2 * 8);
+	described(LFM2 ",\"full_attn_idxs\":[0,3],\"conv_L_cache\":4,\"block_auto_adjust_ff_dim\":false}", &a);
+	assert_true(a.recurrent.layers[0] == 0x6 && a.recurrent.conv == 4 && a.n_ff == 16);
+	described("{\"model_type\":\"lfm2_moe\"," HYBRID ",\"full_attn_idxs\":[1],\"num_experts\":4,"
+		  "\"num_experts_per_tok\":2,\"moe_intermediate_size\":8,\"num_dense_layers\":1}",
+		  &a);
+	assert_true(a.experts.n == 4 && a.experts.sigmoid && a.experts.norm && a.experts.n_dense == 1);
+	described(QWEN35 ",\"linear_num_key_heads\":2,\"linear_num_value_heads\":6,\"linear_key_head_dim\":4,"
+			 "\"linear_value_head_dim\":3,\"attn_output_gate\":true,\"mtp_num_hidden_layers\":1,"
+			 "\"rope_parameters\":{\"rope_theta\":1e7,\"partial_rotary_factor\":0.5,\"rope_type\":"
+			 "\"default\",\"mrope_section\":[1,0,0],\"mrope_interleaved\":true}}}",
+		  &a);
+	assert_true(a.recurrent.kind == ARCH_DELTA && a.recurrent.layers[0] == 0x7 && a.recurrent.log_decay);
+	assert_true(!a.recurrent.tiled && a.attn_gate && a.norm_gain_offset == 1 && a.rope.n_rot == 4);
+	assert_true(arch_channels(&a) == 2 * 2 * 4 + 6 * 3 && arch_state(&a) == 3 * (3 * 34 + 6 * 4 * 3));
+	described("{\"model_type\":\"qwen3_next\"," HYBRID ",\"rms_norm_eps\":1e-6,\"num_experts\":4,"
+		  "\"num_experts_per_tok\":2,\"linear_num_key_heads\":1,\"linear_num_value_heads\":2,"
+		  "\"partial_rotary_factor\":0.5,\"full_attention_interval\":2}",
+		  &a);
+	assert_true(a.recurrent.layers[0] == 0x5 && a.recurrent.beta_alpha && a.experts.n == 4 &&
+		    a.experts.shared_gate);
+	static const struct {
+		const char *config, *said;
+		int code;
+	} bad[] = {
+	    {LFM2 "}", "layer_types gives no layer with attention", SL_EUNSUPPORTED},
+	    {LFM2 ",\"full_attn_idxs\":[4]}", "full_attn_idxs", SL_EINVAL},
+	    {LFM2 ",\"full_attn_idxs\":[-1]}", "full_attn_idxs", SL_EINVAL},
+	    {LFM2 ",\"layer_types\":[\"conv\",\"full_attention\"]}", "layer_types", SL_EUNSUPPORTED},
+	    {LFM2 ",\"layer_types\":[\"conv\",\"full_attention\",\"mamba\",\"conv\"]}", "layer_types", SL_EUNSUPPORTED},
+	    {LFM2 ",\"full_attn_idxs\":[1],\"conv_L_cache\":0}", "conv_L_cache", SL_EINVAL},
+	    {LFM2 ",\"full_attn_idxs\":[1],\"conv_L_cache\":99}", "conv_L_cache", SL_EINVAL},
+	    {LFM2 ",\"full_attn_idxs\":[1],\"conv_bias\":true}", "conv_bias", SL_EUNSUPPORTED},
+	    {LFM2 ",\"full_attn_idxs\":[1],\"block_multiple_of\":0}", "block_multiple_of", SL_EINVAL},
+	    {LFM2 ",\"full_attn_idxs\":[1],\"block_ff_dim\":262144,\"block_ffn_dim_multiplier\":16}", "block_ff_dim",
+	     SL_EINVAL},
+	    {QWEN35 ",\"linear_num_key_heads\":3,\"linear_num_value_heads\":4}}", "no multiple of the key heads",
+	     SL_EUNSUPPORTED},
+	    {QWEN35 ",\"linear_key_head_dim\":513}}", "linear_key_head_dim", SL_EINVAL},
+	    {QWEN35 ",\"linear_value_head_dim\":0}}", "linear_value_head_dim", SL_EINVAL},
+	    {QWEN35 ",\"linear_conv_kernel_dim\":9}}", "linear_conv_kernel_dim", SL_EINVAL},
+	    {QWEN35 ",\"linear_num_value_heads\":2048,\"linear_value_head_dim\":512}}", "too wide together",
+	     SL_EUNSUPPORTED},
+	    {QWEN35 ",\"full_attention_interval\":1}}", "full_attention_interval", SL_EINVAL},
+	    {QWEN35 ",\"full_attention_interval\":9}}", "gives no layer with attention", SL_EUNSUPPORTED},
+	    {QWEN35 ",\"attn_output_gate\":false}}", "attn_output_gate", SL_EUNSUPPORTED},
+	    /* Of other families. */
+	    {"{\"model_type\":\"qwen3\"," HYBRID ",\"rms_norm_eps\":1e-6,\"linear_num_key_heads\":2}",
+	     "linear_num_key_heads", SL_EUNSUPPORTED},
+	    {"{\"model_type\":\"llama\"," HYBRID ",\"rms_norm_eps\":1e-6,\"attn_output_gate\":true}",
+	     "attn_output_gate", SL_EUNSUPPORTED},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		md_text(dir, "config.json", bad[i].config);
+		refused("", bad[i].code, bad[i].said);
+	}
+}
+
+/* ---- the same model in both formats ---- */
+
+/* A tensor of a folder: the name there, dims with the slowest first. */
+struct entry {
+	char name[128];
+	int n_dims;
+	uint64_t dims[3];
+	const float *data;
+	size_t n;
+};
+
+struct folder {
+	struct entry entries[128];
+	size_t n;
+};
+
+static void add(struct folder *f, const char *name, int n_dims, const uint64_t *dims, const float *data)
+{
+	struct entry *e = &f->entries[f->n++];
+	snprintf(e->name, sizeof e->name, "%s", name);
+	e->n_dims = n_dims;
+	e->data = data;
+	e->n = 1;
+	for (int i = 0; i < n_dims; i++)
+		e->n *= (size_t)(e->dims[i] = dims[i]);
+}
+
+static void write_folder(const struct folder *f, const char *config)
+{
+	static char head[1 << 15];
+	size_t n = (size_t)snprintf(head, sizeof head, "{"), bytes = 0;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct entry *e = &f->entries[i];
+		n += (size_t)snprintf(head + n, sizeof head - n, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[",
+				      i > 0 ? "," : "", e->name);
+		for (int d = 0; d < e->n_dims; d++)
+			n += (size_t)snprintf(head + n, sizeof head - n, "%s%llu", d > 0 ? "," : "",
+					      (unsigned long long)e->dims[d]);
+		n += (size_t)snprintf(head + n, sizeof head - n, "],\"data_offsets\":[%zu,%zu]}", bytes,
+				      bytes + 4 * e->n);
+		bytes += 4 * e->n;
+	}
+	n += (size_t)snprintf(head + n, sizeof head - n, "}");
+	while (n % 8 != 0)
+		head[n++] = ' ';
+	uint8_t *file = malloc(8 + n + bytes), *at = file + 8 + n;
+	for (int i = 0; i < 8; i++)
+		file[i] = (uint8_t)((uint64_t)n >> 8 * i);
+	memcpy(file + 8, head, n);
+	for (size_t i = 0; i < f->n; at += 4 * f->entries[i++].n)
+		memcpy(at, f->entries[i].data, 4 * f->entries[i].n);
+	md_text(dir, "config.json", config);
+	md_write(dir, "model.safetensors", file, 8 + n + bytes);
+	free(file);
+}
+
+/* Names in the folder of what GGUF has in a layer; a convolution's taps have a dimension more. */
+static const char *const names[][2] = {
+    {"attn_norm.weight", "operator_norm.weight"},
+    {"ffn_norm.weight", "ffn_norm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_output.weight", "self_attn.out_proj.weight"},
+    {"attn_q_norm.weight", "self_attn.q_layernorm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_layernorm.weight"},
+    {"shortconv.conv.weight", "conv.conv.weight"},
+    {"shortconv.in_proj.weight", "conv.in_proj.weight"},
+    {"shortconv.out_proj.weight", "conv.out_proj.weight"},
+    {"ffn_gate.weight", "feed_forward.w1.weight"},
+    {"ffn_up.weight", "feed_forward.w3.weight"},
+    {"ffn_down.weight", "feed_forward.w2.weight"},
+};
+
+static void add_renamed(struct folder *f, const struct model_tensor *t)
+{
+	char name[128] = "";
+	int layer, at = 0;
+	if (strcmp(t->name, "token_embd.weight") == 0)
+		snprintf(name, sizeof name, "model.embed_tokens.weight");
+	else if (strcmp(t->name, "token_embd_norm.weight") == 0)
+		snprintf(name, sizeof name, "model.embedding_norm.weight");
+	else if (sscanf(t->name, "blk.%d.%n", &layer, &at) == 1)
+		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+			if (strcmp(names[i][0], t->name + at) == 0)
+				snprintf(name, sizeof name, "model.layers.%d.%s", layer, names[i][1]);
+	if (name[0] == '\0')
+		fail_msg("no name for %s", t->name);
+	bool taps = strstr(t->name, "shortconv.conv") != NULL;
+	const uint64_t dims[] = {t->n_dims == 1 ? t->dims[0] : t->dims[1], taps ? 1 : t->dims[0], t->dims[0]};
+	add(f, name, t->n_dims + taps, dims, t->data);
+}
+
+static void as_in_gguf(const struct model_file *gguf, const struct model_file *folder)
+{
+	struct model_arch a, b;
+	arch_of(gguf, &a);
+	arch_of(folder, &b);
+	same_recurrent(&a, &b, false);
+	assert_true(a.n_layers == b.n_layers && a.n_ff == b.n_ff && a.n_kv_heads == b.n_kv_heads &&
+		    a.head_dim == b.head_dim && a.rms_eps == b.rms_eps && a.qk_norm == b.qk_norm &&
+		    a.rope.base == b.rope.base && a.rope.halves == b.rope.halves && a.n_vocab == b.n_vocab);
+	assert_string_equal(a.norm_name, b.norm_name);
+	assert_int_equal(model_file_n_tensors(gguf), model_file_n_tensors(folder));
+	for (size_t i = 0; i < model_file_n_tensors(gguf); i++) {
+		const struct model_tensor *t = model_file_tensor_at(gguf, i), *u = model_file_find(folder, t->name);
+		if (u == NULL)
+			fail_msg("the folder has no %s", t->name);
+		assert_int_equal(t->bytes, u->bytes);
+		assert_memory_equal(t->data, u->data, (size_t)t->bytes);
+	}
+}
+
+static void lfm2_in_both_formats(void **state)
+{
+	(void)state;
+	struct bytes b;
+	static struct folder f;
+	f.n = 0;
+	write_file("tiny-lfm2-2", &b);
+	struct model_file *gguf = opened("model.gguf");
+	for (size_t i = 0; i < model_file_n_tensors(gguf); i++)
+		add_renamed(&f, model_file_tensor_at(gguf, i));
+	write_folder(&f,
+		     "{\"model_type\":\"lfm2\",\"hidden_size\":192,\"num_hidden_layers\":5,\"num_attention_heads\":6,"
+		     "\"num_key_value_heads\":2,\"head_dim\":32,\"intermediate_size\":320,\"norm_eps\":1e-5,"
+		     "\"block_auto_adjust_ff_dim\":false,\"max_position_embeddings\":1024,\"rope_theta\":10000,"
+		     "\"conv_L_cache\":4,\"layer_types\":[\"conv\",\"full_attention\",\"conv\",\"conv\","
+		     "\"full_attention\"]}");
+	struct model_file *folder = opened("");
+	as_in_gguf(gguf, folder);
+	model_file_close(folder);
+	char out[256];
+	struct sl_err err = {0};
+	struct quantize_how how = {.n_threads = 1};
+	md_path(out, dir, "out.gguf");
+	assert_int_equal(weight_plan_parse("q8_0", &how.plan, &err), 0);
+	assert_int_equal(quantize_model(dir, out, &how, NULL, NULL, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "whose layers keep a state"));
+	model_file_close(gguf);
+	free(b.at);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(written_and_read, setup, teardown),
+	    cmocka_unit_test_setup_teardown(hostile_keys, setup, teardown),
+	    cmocka_unit_test_setup_teardown(configurations, setup, teardown),
+	    cmocka_unit_test_setup_teardown(lfm2_in_both_formats, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
