@@ -249,6 +249,9 @@ int adapter_open(const char *path, const struct model_file *base, const struct m
 	struct stat st;
 	if (arch != NULL && arch->encoder)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: encoders take no adapters in this version", path);
+	if (arch != NULL && (arch->latent.n > 0 || arch_is_recurrent(arch)))
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: bases with %s take no adapters in this version", path,
+			       arch->latent.n > 0 ? "latent attention" : "layers that keep a state");
 	struct adapter *a = sl_zalloc(sizeof *a);
 	if (a == NULL || (a->path = sl_strdup(path)) == NULL) {
 		sl_free(a);

@@ -442,7 +442,9 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	char name[64];
 	if (a->encoder)
 		return encoder_load_layer(m, i, err);
-	int rc = !attends ? recurrent_load(m, i, err) : a->latent.n > 0 ? latent_load(m, i, err) : model_load_qkv(m, i, err);
+	int rc = !attends          ? recurrent_load(m, i, err)
+		 : a->latent.n > 0 ? latent_load(m, i, err)
+				   : model_load_qkv(m, i, err);
 	if (rc == 0 && attends && a->qkv_bias)
 		rc = model_load_biases(m, i, err);
 	if (rc == 0 && attends)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model's weights and activations, for the files of the room: model.c loads it, forward.c runs steps and has
- * the decoders' layers, recurrent.c those that keep states, latent.c latent attention, encoder.c BERT's layers, pooling.c what
- * becomes of a text's rows, adapters.c what adapters add.
+ * the decoders' layers, recurrent.c those that keep states, latent.c latent attention, encoder.c BERT's layers,
+ * pooling.c what becomes of a text's rows, adapters.c what adapters add.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -22,8 +22,8 @@ struct layer {
 	 * and gate_up are empty. A half without a gate has up only. */
 	struct kn_weight q, k, v, o, gate, up, down, qkv, gate_up;
 	int n_ff; /* of gate, up and down: the dense half, or a mixture's shared expert; 0: it has none */
-	struct layer_experts *experts; /* NULL: a dense layer */
-	struct layer_latent *latent;   /* NULL: keys and values of heads */
+	struct layer_experts *experts;     /* NULL: a dense layer */
+	struct layer_latent *latent;       /* NULL: keys and values of heads */
 	struct layer_recurrent *recurrent; /* NULL: attention; otherwise q, k, v and o are empty */
 	struct kn_attn attn;
 	const struct kn_rope *rope;

@@ -33,7 +33,7 @@ struct arch_family {
 	bool grows;            /* queries may grow with their positions: Ministral 3 */
 	bool sparse;           /* Phi-3.5-MoE's choice: kn_route.sparse */
 	bool rms_key;          /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */
-	bool latent;           /* attends to latent rows; experts by softmax or sigmoid, maybe of the best groups: DeepSeek */
+	bool latent; /* attends to latent rows; experts by softmax or sigmoid, maybe of the best groups: DeepSeek */
 	/* What they all have; numbers are 0, and each reader fills in what its files have keys for. */
 	struct model_arch common;
 };

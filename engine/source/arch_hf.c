@@ -507,14 +507,13 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 	struct conf r = {.file = f, .config = hf_config(folder), .path = hf_path(folder), .err = err};
 	const char *type = hf_model_type(folder), *family = hf_family(type);
 	if (family == NULL)
-		return sl_errf(
-		    err, SL_EUNSUPPORTED,
-		    "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
-		    "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
-		    "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
-		    "ministral3, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, gemma2, gemma3, "
-		    "lfm2, lfm2_moe, qwen3_next, qwen3_5, qwen3_5_moe, bert, roberta, xlm-roberta)",
-		    r.path, type);
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
+			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
+			       "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
+			       "ministral3, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, gemma2, gemma3, "
+			       "lfm2, lfm2_moe, qwen3_next, qwen3_5, qwen3_5_moe, bert, roberta, xlm-roberta)",
+			       r.path, type);
 	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));
 	const struct kind *d = kind_of(type);
 	arch_family_begin(known, a);

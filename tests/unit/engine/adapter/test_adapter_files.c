@@ -481,6 +481,8 @@ static void test_gguf_refused(void **arg)
 	gguf_adapter("adapter", "lora", "phi3", 2, NULL);
 	refused(in_dir("a.gguf"), "random:tiny-phi3:f32", SL_EINVAL, "which the base does not have");
 	refused(in_dir("a.gguf"), "random:tiny-bert:f32", SL_EUNSUPPORTED, "encoders");
+	refused(in_dir("a.gguf"), "random:tiny-deepseek2:f32", SL_EUNSUPPORTED, "latent attention");
+	refused(in_dir("a.gguf"), "random:tiny-lfm2:f32", SL_EUNSUPPORTED, "layers that keep a state");
 	refused(in_dir("none.gguf"), tiny, SL_EIO, "none.gguf");
 }
 
