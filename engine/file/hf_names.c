@@ -13,14 +13,14 @@
 static const struct {
 	const char *model_type, *family;
 } families[] = {
-    {"llama", "llama"},         {"mistral", "llama"},      {"qwen2", "qwen2"},       {"qwen3", "qwen3"},
-    {"bert", "bert"},           {"roberta", "bert"},       {"xlm-roberta", "bert"},  {"phi3", "phi3"},
-    {"qwen2_moe", "qwen2moe"},  {"qwen3_moe", "qwen3moe"}, {"mixtral", "llama"},     {"smollm3", "smollm3"},
-    {"granite", "granite"},     {"seed_oss", "seed_oss"},  {"ernie4_5", "ernie4_5"}, {"glm4", "glm4"},
-    {"glm4_moe", "glm4moe"},    {"olmoe", "olmoe"},        {"gemma2", "gemma2"},     {"gemma3_text", "gemma3"},
-    {"gemma3", "gemma3"},       {"gpt_oss", "gpt-oss"},    {"olmo2", "olmo2"},       {"olmo3", "olmo2"},
-    {"cohere", "command-r"},    {"cohere2", "cohere2"},    {"phimoe", "phimoe"},     {"minimax_m2", "minimax-m2"},
-    {"ministral3", "mistral3"}, {"falcon", "falcon"},      {"gpt_neox", "gptneox"},
+    {"llama", "llama"},        {"mistral", "llama"},       {"qwen2", "qwen2"},       {"qwen3", "qwen3"},
+    {"bert", "bert"},          {"roberta", "bert"},        {"xlm-roberta", "bert"},  {"phi3", "phi3"},
+    {"qwen2_moe", "qwen2moe"}, {"qwen3_moe", "qwen3moe"},  {"mixtral", "llama"},     {"smollm3", "smollm3"},
+    {"granite", "granite"},    {"seed_oss", "seed_oss"},   {"ernie4_5", "ernie4_5"}, {"glm4", "glm4"},
+    {"glm4_moe", "glm4moe"},   {"olmoe", "olmoe"},         {"gemma2", "gemma2"},     {"gemma3_text", "gemma3"},
+    {"gemma3", "gemma3"},      {"gpt_oss", "gpt-oss"},     {"olmo2", "olmo2"},       {"olmo3", "olmo2"},
+    {"cohere", "command-r"},   {"cohere2", "cohere2"},     {"phimoe", "phimoe"},     {"minimax_m2", "minimax-m2"},
+    {"llama4_text", "llama4"}, {"ministral3", "mistral3"}, {"falcon", "falcon"},     {"gpt_neox", "gptneox"},
 };
 
 const char *hf_family(const char *model_type)
@@ -98,6 +98,13 @@ static const struct pair in_layers[] = {
     {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
     {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
     {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight"},
+    {"feed_forward.router.weight", "ffn_gate_inp.weight"},
+    {"feed_forward.gate_proj.weight", "ffn_gate.weight"},
+    {"feed_forward.up_proj.weight", "ffn_up.weight"},
+    {"feed_forward.down_proj.weight", "ffn_down.weight"},
+    {"feed_forward.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight"},
+    {"feed_forward.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
+    {"feed_forward.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
     /* Quantized, gpt-oss's (hf_matrix.h): gate and up take turns, row by row. */
     {"mlp.experts.gate_up_proj.weight", "ffn_gate_up_exps.weight"},
     {"mlp.experts.down_proj.weight", "ffn_down_exps.weight"},

@@ -28,6 +28,7 @@ struct arch_family {
 	/* Of mixtures of experts. shares_ff: without a key, a row's experts together are as wide as the dense half. */
 	bool experts, shares_ff, norm_weights, shared_expert, sigmoid;
 	bool may_mix; /* files with and without experts are of this family */
+	bool chunks;  /* chunked attention in layers that turn, and what belongs to it: Llama 4 */
 	bool grows;   /* queries may grow with their positions: Ministral 3 */
 	bool sparse;  /* Phi-3.5-MoE's choice: kn_route.sparse */
 	bool rms_key; /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */

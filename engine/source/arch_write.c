@@ -86,6 +86,10 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 	put_u32(w, a, "expert_count", a->experts.n);
 	put_u32(w, a, "expert_used_count", a->experts.n_used);
 	put_u32(w, a, "expert_feed_forward_length", a->experts.n_ff);
+	if (a->experts.every > 0) {
+		put_u32(w, a, "interleave_moe_layer_step", a->experts.every);
+		return;
+	}
 	if (a->experts.sigmoid && strcmp(a->family, "minimax-m2") == 0) {
 		put_u32(w, a, "expert_gating_func", 2);
 		return;
@@ -138,6 +142,10 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "GGUF has no key for truncate %s of a rope scaling yarn in the family %s",
 			       r->fractional ? "false" : "true", a->family);
+	if (f->chunks && (a->qk_norm_plain != (a->experts.n != 128) || a->no_rope_every != a->window_pattern ||
+			  (a->window > 0 && (a->still_grow != 0.1f || a->still_grow_every != ARCH_LLAMA4_CHUNK))))
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "GGUF has no keys for these layers without rope, norms and temperatures of Llama 4");
 	put_shape(w, a);
 	put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
 	put_u32(w, a, "attention.key_length", a->head_dim);
@@ -155,7 +163,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		put_f32(w, a, "logit_scale", 1 / (double)a->logit_scale);
 	}
 	put_halves(w, a);
-	if (a->window > 0)
+	if (a->window > 0 || f->chunks)
 		put_u32(w, a, "attention.sliding_window", a->window);
 	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)
 		put_f32(w, a, "attention.scale", (double)a->attn_scale);

@@ -48,6 +48,7 @@ struct kn_by_expert {
 	int n, n_used, n_pieces, room;
 	int32_t *chosen, *place, *row; /* [n]; row: of an ordered one, the step's row */
 	float *weights;                /* [n] */
+	float *scales;                 /* [n] the weights of the ordered rows */
 	struct piece *pieces;
 	struct one_product *products; /* SETS of each piece */
 };
@@ -60,6 +61,7 @@ void kn_by_expert_free(struct kn_by_expert *s)
 	sl_free(s->place);
 	sl_free(s->row);
 	sl_free(s->weights);
+	sl_free(s->scales);
 	sl_free(s->pieces);
 	sl_free(s->products);
 	sl_free(s);
@@ -80,10 +82,11 @@ static struct kn_by_expert *make_room(struct kn_backend *b, int n, int n_experts
 	s->place = sl_zalloc_n(slots, sizeof *s->place);
 	s->row = sl_zalloc_n(slots, sizeof *s->row);
 	s->weights = sl_zalloc_n(slots, sizeof *s->weights);
+	s->scales = sl_zalloc_n(slots, sizeof *s->scales);
 	s->pieces = sl_zalloc_n(pieces, sizeof *s->pieces);
 	s->products = sl_zalloc_n(SETS * pieces, sizeof *s->products);
 	if (s->products == NULL || s->chosen == NULL || s->place == NULL || s->row == NULL || s->weights == NULL ||
-	    s->pieces == NULL)
+	    s->scales == NULL || s->pieces == NULL)
 		return NULL;
 	s->room = n;
 	return s;
@@ -129,6 +132,7 @@ static void order(struct kn_by_expert *s, const struct kn_experts *e)
 	for (int i = 0; i < s->n; i++) {
 		s->place[i] = first[s->chosen[i]]++;
 		s->row[s->place[i]] = i / s->n_used;
+		s->scales[s->place[i]] = s->weights[i];
 	}
 }
 
@@ -297,6 +301,7 @@ struct moves {
 	const float *from;
 	float *to;
 	int width, n, n_parts;
+	bool weighs_input;
 };
 
 static void run_copies(void *ctx, int part)
@@ -306,6 +311,9 @@ static void run_copies(void *ctx, int part)
 	size_t width = (size_t)m->width;
 	for (int i = from; i < to; i++)
 		memcpy(m->to + (size_t)i * width, m->from + (size_t)m->by->row[i] * width, width * sizeof(float));
+	for (int i = from; i < to && m->weighs_input; i++)
+		for (size_t k = 0; k < width; k++)
+			m->to[(size_t)i * width + k] *= m->by->scales[i];
 }
 
 /* y += weight · x; y = weight · x for the first. */
@@ -326,8 +334,8 @@ static void run_sums(void *ctx, int part)
 		for (int k = 0; k < m->by->n_used; k++) {
 			int i = r * m->by->n_used + k;
 			add_weighted(m->to + (size_t)r * (size_t)m->width,
-				     m->from + (size_t)m->by->place[i] * (size_t)m->width, m->by->weights[i], m->width,
-				     k == 0);
+				     m->from + (size_t)m->by->place[i] * (size_t)m->width,
+				     m->weighs_input ? 1 : m->by->weights[i], m->width, k == 0);
 		}
 }
 
@@ -401,7 +409,7 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 
 	size_t wide = (size_t)n * (size_t)width, narrow = (size_t)n * (size_t)n_ff;
 	float *in = work, *out = in + wide, *gate = out + wide, *up = gate + narrow;
-	struct moves copies = {.by = by, .from = x, .to = in, .width = width, .n = n};
+	struct moves copies = {.by = by, .from = x, .to = in, .width = width, .n = n, .weighs_input = e->weighs_input};
 	move(b, &copies, (int64_t)wide, run_copies);
 	run_sets(b, &(struct sets){.w = {e->gate, e->up}, .y = {gate, up}, .n = 2, .x = in}, by);
 	add_biases(b, by, e->gate_bias, n_ff, gate);
@@ -409,7 +417,8 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 	activate(b, e->act, gate, up, n, n_ff);
 	run_sets(b, &(struct sets){.w = {e->down}, .y = {out}, .n = 1, .x = gate}, by);
 	add_biases(b, by, e->down_bias, width, out);
-	struct moves sums = {.by = by, .from = out, .to = y, .width = width, .n = n_rows};
+	struct moves sums = {
+	    .by = by, .from = out, .to = y, .width = width, .n = n_rows, .weighs_input = e->weighs_input};
 	move(b, &sums, (int64_t)wide, run_sums);
 	return 0;
 }

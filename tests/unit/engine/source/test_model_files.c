@@ -326,6 +326,20 @@ static void test_halves(void **arg)
 		  &a);
 	assert_true(a.rope.grow == 0.1f && a.rope.grow_every == 16384 && a.rope.magnitude == 1);
 	assert_string_equal(a.family, "mistral3");
+#define LLAMA4 "{\"model_type\":\"llama4_text\"," SHAPE ",\"num_local_experts\":4,\"num_experts_per_tok\":1"
+	described("{\"model_type\":\"llama4\",\"text_config\":" LLAMA4
+		  ",\"intermediate_size_mlp\":32,\"moe_layers\":[0],"
+		  "\"no_rope_layers\":[],\"attention_chunk_size\":512,\"attn_temperature_tuning\":4}}",
+		  &a);
+	assert_true(a.n_ff == 32 && a.experts.n_ff == 16 && a.experts.n_ff_shared == 16 && a.experts.weighs_input);
+	assert_true(a.window == 512 && a.window_chunked && a.still_grow == 0.1f && a.qk_norm_plain && !a.qk_norm);
+	assert_string_equal(a.family, "llama4");
+	md_text(dir, "config.json", LLAMA4 "}");
+	refused("", SL_EINVAL, "intermediate_size_mlp is missing");
+	md_text(dir, "config.json", LLAMA4 ",\"intermediate_size_mlp\":32,\"moe_layers\":[1]}");
+	refused("", SL_EUNSUPPORTED, "moe_layers");
+	md_text(dir, "config.json", LLAMA4 ",\"intermediate_size_mlp\":32,\"no_rope_layers\":[0]}");
+	refused("", SL_EUNSUPPORTED, "no_rope_layers");
 	described("{\"model_type\":\"gpt_neox\"," SHAPE ",\"use_parallel_residual\":false,\"rotary_pct\":0.5,"
 		  "\"hidden_act\":\"gelu\"}",
 		  &a);
