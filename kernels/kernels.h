@@ -178,12 +178,22 @@ struct kn_attn {
 	float scale;   /* of q·k */
 	float softcap; /* cap·tanh(score/cap); 0: none */
 	int window;    /* positions seen, the row's own included; 0: all */
+	/* With a window: instead, positions are chunks of that many, and a row sees those of its own up to itself. */
+	bool chunked;
 	/* NULL, or [n_heads], of the backend: the score of a position without a value, which takes its share of each
 	 * softmax (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023, 3.3). Only for
 	 * backends with `sinks`. */
 	const float *sinks;
 	int q_row; /* floats from one row of queries to the next; 0: contiguous. Not 0 only for joined ones. */
 };
+
+/* The first position that a row sees which sees those below end. */
+static inline int32_t kn_first_seen(const struct kn_attn *a, int32_t end)
+{
+	if (a->window <= 0 || end <= a->window)
+		return 0;
+	return a->chunked ? (end - 1) / a->window * a->window : end - a->window;
+}
 
 /* Which experts of a mixture compute a row: the n_used of the highest scores, highest first, of equal ones the lower
  * number. Scores are the softmax of all n logits, or their sigmoids; they are also the experts' weights. A row with a
@@ -220,7 +230,8 @@ struct kn_experts {
 	/* NULL, or added to the products, of the backend: [route.n][n_ff] twice, [route.n][width]. */
 	const float *gate_bias, *up_bias, *down_bias;
 	enum kn_gate act;
-	uint64_t *n_rows; /* [route.n], of the host: how many rows each has computed; NULL: not counted */
+	bool weighs_input; /* a row is multiplied by an expert's weight before the expert, not its output after it */
+	uint64_t *n_rows;  /* [route.n], of the host: how many rows each has computed; NULL: not counted */
 };
 
 /* Floats of kn_ops.experts' scratch memory for each row. */

@@ -95,6 +95,7 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 				    .gate = x->weights,
 				    .up = x->weights + n,
 				    .down = x->weights + 2 * n,
+				    .weighs_input = a->experts.weighs_input,
 				    .act = a->experts.clamped         ? KN_GATE_CLAMPED
 					   : a->act == ARCH_GELU_TANH ? KN_GATE_GELU
 								      : KN_GATE_SILU};
@@ -104,7 +105,7 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 		rc = load_kind(m, i, kind, x->weights + (size_t)kind * n, err);
 	if (rc == 0 && a->experts.biases)
 		rc = load_biases(m, i, err);
-	if (rc == 0 && a->experts.sigmoid)
+	if (rc == 0 && a->experts.sigmoid && !a->experts.unbiased)
 		rc = model_load_vector(m, model_in_layer(i, "exp_probs_b.bias", name), a->experts.n, 0, &x->choice_bias,
 				       err);
 	x->op.route.bias = x->choice_bias;

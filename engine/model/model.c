@@ -279,6 +279,18 @@ int model_load_vector(struct model *m, const char *name, int n, float offset, fl
 	return rc != 0 ? rc : put_vector(m, name, n, offset, *out, err);
 }
 
+/* The gains of a norm that has none. */
+static int load_ones(struct model *m, int n, float **out, struct sl_err *err)
+{
+	float ones[ARCH_MAX_ROT * 2];
+	for (int i = 0; i < n; i++)
+		ones[i] = 1;
+	int rc = model_alloc_floats(m, "gains", (size_t)n, out, err);
+	if (rc == 0 && (rc = m->ops->upload(m->backend, *out, ones, (size_t)n)) != 0)
+		sl_errf(err, rc, "%s: gains can't be brought to the device", model_file_path(m->file));
+	return rc;
+}
+
 const char *model_in_layer(int i, const char *what, char name[64])
 {
 	snprintf(name, 64, "blk.%d.%s", i, what);
@@ -459,9 +471,16 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 			rc = model_load_vector(m, model_in_layer(i, what, name), vectors[k].n, vectors[k].offset,
 					       vectors[k].out, err);
 		}
+	if (rc == 0 && a->qk_norm_plain && arch_turns(a, i)) {
+		rc = load_ones(m, a->head_dim, &l->q_norm, err);
+		rc = rc == 0 ? load_ones(m, a->head_dim, &l->k_norm, err) : rc;
+	}
 	int window = arch_window(a, i);
-	l->attn =
-	    (struct kn_attn){.scale = a->attn_scale, .softcap = a->attn_softcap, .window = window, .sinks = l->sinks};
+	l->attn = (struct kn_attn){.scale = a->attn_scale,
+				   .softcap = a->attn_softcap,
+				   .window = window,
+				   .chunked = window > 0 && a->window_chunked,
+				   .sinks = l->sinks};
 	if (l->qkv.data != NULL)
 		l->attn.q_row = l->qkv.n_out;
 	l->rope = !arch_turns(a, i) ? &m->no_rope : window > 0 ? &m->rope_windowed : &m->rope;
@@ -656,8 +675,13 @@ static void set_rope(struct model *m)
 	m->rope = make_rope(&a->rope, a->n_ctx, m->inv_freq[0]);
 	m->rope_windowed = make_rope(&a->rope_windowed, a->n_ctx, m->inv_freq[1]);
 	/* An angle of zero is the identity, bit for bit. */
-	m->no_rope =
-	    (struct kn_rope){.n_rot = a->rope.n_rot, .halves = a->rope.halves, .magnitude = 1, .inv_freq = m->no_freq};
+	m->no_rope = (struct kn_rope){.n_rot = a->rope.n_rot,
+				      .halves = a->rope.halves,
+				      .magnitude = 1,
+				      .inv_freq = m->no_freq,
+				      .grow = a->still_grow,
+				      .grow_every = a->still_grow_every,
+				      .grow_from = 1};
 }
 
 int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)

@@ -37,7 +37,8 @@ enum arch_parallel {
 };
 
 enum { ARCH_MAX_LENGTHS = 16 };
-enum { ARCH_MAX_ROT = 512 }; /* the limit for pairs of one head */
+enum { ARCH_LLAMA4_CHUNK = 8192 }; /* positions of a chunk in Llama 4, and from which on its queries grow */
+enum { ARCH_MAX_ROT = 512 };       /* the limit for pairs of one head */
 
 struct arch_rope {
 	int n_rot;   /* of head_dim: the first n_rot elements are rotated */
@@ -65,11 +66,14 @@ struct arch_experts {
 	int n_ff;                    /* of each expert */
 	int n_ff_shared;             /* of the expert that computes every row; 0: none */
 	int n_dense;                 /* dense layers before the first mixture */
+	int every;                   /* only every every-th layer has one: Llama 4; 0: all from n_dense on */
 	bool sigmoid;                /* scores are sigmoids, else a softmax; with a bias for the choice: GLM 4.5 */
 	bool norm;                   /* the weights of a row's experts are divided by their sum */
 	float scale;                 /* of the weights */
 	bool clamped, biases;        /* KN_GATE_CLAMPED; the router and all products have biases: gpt-oss */
 	float sparse;                /* kn_route.sparse; 0: not */
+	bool unbiased;               /* with sigmoid: no bias for the choice */
+	bool weighs_input;           /* kn_experts.weighs_input: Llama 4 */
 	bool shared_gate;            /* the shared expert's output is multiplied by the sigmoid of a product */
 	int n_groups, n_groups_used; /* as kn_route's; 0: no groups */
 	bool group_best;
@@ -114,6 +118,7 @@ struct model_arch {
 	bool tied_embeddings;
 	bool qkv_bias;      /* Qwen2 */
 	bool qk_norm;       /* RMS norm of each head of q and k before rope: Qwen3, Gemma 3 */
+	bool qk_norm_plain; /* RMS norms of each head without gains, in layers that turn: Llama 4 */
 	bool qk_norm_row;   /* with qk_norm: over all heads at once, OLMoE */
 	bool o_bias, sinks; /* attention's output has a bias, its softmax sinks: gpt-oss */
 	/* The feed-forward half's norm is named as the one of what attention adds is elsewhere: gpt-oss. */
@@ -142,8 +147,11 @@ struct model_arch {
 	bool no_rope_full;                 /* layers without a window do not turn: Cohere 2 */
 	int no_rope_every;                 /* every no_rope_every-th layer does not turn: SmolLM3; 0: all do */
 	float attn_softcap, final_softcap; /* cap·tanh(x/cap); 0: none */
-	int window;                        /* positions that a windowed layer sees, its own included; 0: none */
-	int window_pattern; /* every window_pattern-th layer sees all positions; 0: every layer is windowed */
+	float still_grow;                  /* of queries in layers that do not turn, as rope.grow: Llama 4; 0: none */
+	int still_grow_every;
+	bool window_chunked; /* kn_attn.chunked */
+	int window;          /* positions that a windowed layer sees, its own included; 0: none */
+	int window_pattern;  /* every window_pattern-th layer sees all positions; 0: every layer is windowed */
 	enum arch_pooling pooling;
 	bool shortens; /* matryoshka: a vector's first numbers are a vector too: those counts in lengths, or any */
 	int n_lengths, lengths[ARCH_MAX_LENGTHS];
@@ -214,7 +222,8 @@ static inline uint64_t arch_recurrent_floats(const struct model_arch *a)
 /* Whether layer i has experts. */
 static inline bool arch_mixes(const struct model_arch *a, int layer)
 {
-	return a->experts.n > 0 && layer >= a->experts.n_dense;
+	const struct arch_experts *x = &a->experts;
+	return x->n > 0 && layer >= x->n_dense && (x->every == 0 || (layer + 1) % x->every == 0);
 }
 
 /* Elements of all queries as products make them, and of all heads' outputs. */

@@ -9,6 +9,13 @@
 
 static const struct arch_family families[] = {
     {.name = "llama", .may_mix = true, .norm_weights = true},
+    {.name = "llama4",
+     .hf_pairs = true,
+     .experts = true,
+     .sigmoid = true,
+     .window_pattern = 4,
+     .chunks = true,
+     .common = {.qk_norm_plain = true, .no_rope_every = 4, .window_chunked = true}},
     {.name = "mistral3", .may_mix = true, .norm_weights = true, .grows = true},
     {.name = "qwen2", .halves = true, .common = {.qkv_bias = true}},
     {.name = "qwen3", .halves = true, .common = {.qk_norm = true}},

@@ -30,6 +30,7 @@ struct arch_family {
 	bool may_mix;          /* files with and without experts are of this family */
 	enum arch_mixer mixer; /* of the layers that keep a state; ATTENTION: none do */
 	bool tiled;            /* kn_delta.tiled, in GGUF */
+	bool chunks;           /* chunked attention in layers that turn, and what belongs to it: Llama 4 */
 	bool grows;            /* queries may grow with their positions: Ministral 3 */
 	bool sparse;           /* Phi-3.5-MoE's choice: kn_route.sparse */
 	bool rms_key;          /* with layer_norm: its epsilon has the name that of an RMS norm has, Phi-3.5-MoE */

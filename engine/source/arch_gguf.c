@@ -417,6 +417,27 @@ static void read_deepseek(struct reader *r, struct model_arch *a)
 		fault(r, SL_EINVAL, "%s.expert_group_count %d %s", a->family, x->n_groups, arch_groups_fault(x));
 }
 
+/* Llama 4's: sigmoids on the inputs, and an expert of the same width that computes every row. */
+static void read_interleaved(struct reader *r, struct arch_experts *x)
+{
+	x->sigmoid = x->unbiased = x->weighs_input = true;
+	x->every = get_int(r, "interleave_moe_layer_step", 1, ARCH_MAX_LAYERS, REQUIRED);
+	x->n_ff_shared = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
+}
+
+/* Llama 4's chunks; its files have no keys for numbers that all such models share. A window of 0: none of it. */
+static void read_chunks(struct reader *r, struct model_arch *a)
+{
+	a->window = get_int(r, "attention.sliding_window", 0, ARCH_MAX_CTX, ARCH_LLAMA4_CHUNK);
+	a->qk_norm_plain = a->experts.n != 128; /* the larger one has no such norms */
+	if (a->window == 0) {
+		a->window_pattern = a->no_rope_every = 0;
+		return;
+	}
+	a->still_grow = 0.1f;
+	a->still_grow_every = ARCH_LLAMA4_CHUNK;
+}
+
 /* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */
 static void read_experts(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
@@ -435,7 +456,9 @@ static void read_experts(struct reader *r, const struct arch_family *family, str
 	x->clamped = x->biases = family->oss;
 	x->sparse = family->sparse ? 0.01f : 0; /* router_jitter_noise of all such models; GGUF has no key for it */
 	x->scale = 1;
-	if (family->sigmoid)
+	if (family->chunks)
+		read_interleaved(r, x);
+	else if (family->sigmoid)
 		read_sigmoid(r, a);
 	if (family->latent)
 		read_deepseek(r, a);
@@ -459,6 +482,8 @@ static void read_attention(struct reader *r, const struct arch_family *family, s
 	if (!(a->attn_scale > 0))
 		a->attn_scale = arch_gguf_attn_scale(a);
 	a->window_pattern = get_int(r, "attention.sliding_window_pattern", 1, ARCH_MAX_LAYERS, family->window_pattern);
+	if (family->chunks)
+		read_chunks(r, a);
 }
 
 static void read_pooling(struct reader *r, struct model_arch *a)

@@ -68,6 +68,16 @@ static const struct kind kinds[] = {
     {.types = {"seed_oss"}, .bias_key = "attention_bias", .bias = true},
     {.types = {"glm4", "glm4_moe"}, .bias_key = "attention_bias"},
     {.types = {"gpt_oss"}, .head_dim = 64, .eps = 1e-5, .rope_base = 1.5e5, .bias_key = "attention_bias", .bias = true},
+    {.types = {"llama4_text"},
+     .n_layers = 48,
+     .n_embd = 5120,
+     .n_heads = 40,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .n_ctx = 131072,
+     .eps = 1e-5,
+     .rope_base = 5e5,
+     .n_ff_key = "intermediate_size_mlp"},
     {.types = {"ministral3"}, .head_dim = 128, .eps = 1e-5, .rope_base = 1e6},
     {.types = {"minimax_m2"}, .head_dim = 128, .rope_base = 5e6},
     {.types = {"cohere", "cohere2"}, .eps_key = "layer_norm_eps", .eps = 1e-5},
@@ -161,7 +171,7 @@ static void read_no_rope(struct conf *r, struct model_arch *a)
 {
 	const json_t *list = conf_get(r, r->config, "no_rope_layers");
 	a->no_rope_every = conf_int(r, "no_rope_layer_interval", 1, ARCH_MAX_LAYERS, 4);
-	if (list == NULL)
+	if (list == NULL || (r->family->chunks && json_is_array(list) && json_array_size(list) == 0))
 		return;
 	bool fits = json_array_size(list) == (size_t)a->n_layers;
 	for (int i = 0; i < a->n_layers && fits; i++) {
@@ -274,6 +284,58 @@ static void read_recurrent(struct conf *r, struct model_arch *a)
 		conf_fault(r, SL_EUNSUPPORTED, x->kind == ARCH_DELTA ? "layer_types or linear_*" : "layer_types", why);
 }
 
+/* Whether Llama 4's queries grow in layers that do not turn: true, or a number in older files. */
+static bool grows_still(struct conf *r)
+{
+	const json_t *v = conf_get(r, r->config, "attn_temperature_tuning");
+	if (v != NULL && !json_is_boolean(v) && !json_is_integer(v))
+		conf_fault(r, SL_EINVAL, "attn_temperature_tuning", "is not true or false");
+	return v == NULL || json_is_true(v) || json_integer_value(v) != 0;
+}
+
+static void read_llama4(struct conf *r, struct model_arch *a)
+{
+	double scale = conf_number(r, r->config, "attn_scale", 1e-6, 100, 0.1);
+	int every = conf_int(r, "floor_scale", 1, ARCH_MAX_CTX, ARCH_LLAMA4_CHUNK);
+	a->qk_norm_plain = conf_bool(r, "use_qk_norm", true);
+	read_no_rope(r, a);
+	if (!grows_still(r))
+		return;
+	a->still_grow = (float)scale;
+	a->still_grow_every = every;
+}
+
+/* Which layers have experts: the list must be that of the interval. */
+static void read_moe_layers(struct conf *r, const struct model_arch *a)
+{
+	const json_t *list = conf_get(r, r->config, "moe_layers"), *it;
+	size_t i, n = 0;
+	bool fits = true;
+	if (list == NULL)
+		return;
+	for (int k = 0; k < a->n_layers; k++)
+		n += arch_mixes(a, k);
+	json_array_foreach(list, i, it) fits = fits && json_is_integer(it) && json_integer_value(it) >= 0 &&
+					       json_integer_value(it) < a->n_layers &&
+					       arch_mixes(a, (int)json_integer_value(it));
+	if (!fits || json_array_size(list) != n)
+		conf_fault(r, SL_EUNSUPPORTED, "moe_layers", "is not what interleave_moe_layer_step says");
+}
+
+static void read_llama4_experts(struct conf *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	x->n = conf_int(r, "num_local_experts", 1, KN_MAX_EXPERTS, 16);
+	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 1);
+	x->n_ff = x->n_ff_shared = conf_int(r, "intermediate_size", 1, ARCH_MAX_WIDTH, 8192);
+	x->every = conf_int(r, "interleave_moe_layer_step", 1, ARCH_MAX_LAYERS, 1);
+	x->scale = 1;
+	x->sigmoid = x->unbiased = x->weighs_input = true;
+	if (!conf_has(r, "intermediate_size_mlp"))
+		conf_fault(r, SL_EINVAL, "intermediate_size_mlp", "is missing");
+	read_moe_layers(r, a);
+}
+
 /* What the newer families have beyond Llama. */
 static void read_others(struct conf *r, const char *family, struct model_arch *a)
 {
@@ -285,6 +347,8 @@ static void read_others(struct conf *r, const char *family, struct model_arch *a
 		read_no_rope(r, a);
 	if (r->family->mixer != ARCH_ATTENTION)
 		read_recurrent(r, a);
+	if (strcmp(family, "llama4") == 0)
+		read_llama4(r, a);
 	read_halves(r, family, a);
 }
 
@@ -344,6 +408,10 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 	struct arch_experts *x = &a->experts;
 	if (strcmp(type, "glm4_moe") == 0) {
 		read_glm_experts(r, a);
+		return;
+	}
+	if (strcmp(type, "llama4_text") == 0) {
+		read_llama4_experts(r, a);
 		return;
 	}
 	if (r->family->latent) {
@@ -511,7 +579,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 			       "%s/config.json: model_type \"%s\" is not supported (supported: llama, mistral, qwen2, "
 			       "qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, smollm3, granite, seed_oss, ernie4_5, "
 			       "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
-			       "ministral3, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, gemma2, gemma3, "
+			       "ministral3, llama4_text, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, "
+			       "gemma2, gemma3, "
 			       "lfm2, lfm2_moe, qwen3_next, qwen3_5, qwen3_5_moe, bert, roberta, xlm-roberta)",
 			       r.path, type);
 	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));

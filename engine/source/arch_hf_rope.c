@@ -174,7 +174,8 @@ static void check_layer_types(struct conf *r, const struct model_arch *a)
 	}
 	for (int i = 0; i < a->n_layers; i++) {
 		const char *type = json_string_value(json_array_get(types, (size_t)i));
-		const char *want = arch_window(a, i) > 0 ? "sliding_attention" : "full_attention";
+		const char *windowed = a->window_chunked ? "chunked_attention" : "sliding_attention",
+			   *want = arch_window(a, i) > 0 ? windowed : "full_attention";
 		if (type == NULL || strcmp(type, want) != 0) {
 			conf_fault(r, SL_EUNSUPPORTED, "layer_types", "has an order of layers that is not supported");
 			return;
@@ -198,6 +199,11 @@ void conf_window(struct conf *r, struct model_arch *a, const char *type)
 		a->window = conf_int(r, "sliding_window", 1, ARCH_MAX_CTX, 4096);
 		a->window_pattern = conf_int(r, "_sliding_window_pattern", 1, ARCH_MAX_LAYERS, 4);
 		a->window_pattern = conf_int(r, "sliding_window_pattern", 1, ARCH_MAX_LAYERS, a->window_pattern);
+	} else if (r->family->chunks) {
+		/* null: none */
+		int absent = conf_has(r, "attention_chunk_size") ? 0 : ARCH_LLAMA4_CHUNK;
+		a->window = conf_int(r, "attention_chunk_size", 1, ARCH_MAX_CTX, absent);
+		a->window_pattern = a->no_rope_every;
 	} else if (strncmp(type, "qwen", 4) == 0) {
 		bool windowed = conf_bool(r, "use_sliding_window", false);
 		(void)conf_get(r, r->config, "sliding_window"); /* no effect without use_sliding_window */

@@ -130,6 +130,10 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 		put_u32(w, a, "leading_dense_block_count", a->experts.n_dense);
 		return;
 	}
+	if (a->experts.every > 0) {
+		put_u32(w, a, "interleave_moe_layer_step", a->experts.every);
+		return;
+	}
 	if (a->experts.sigmoid && strcmp(a->family, "minimax-m2") == 0) {
 		put_u32(w, a, "expert_gating_func", 2);
 		return;
@@ -216,6 +220,10 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	double own = r->scaling == ARCH_ROPE_YARN && r->all_dim == 0 ? 0.1 * log(r->factor) + 1 : 1;
 	if (a->latent.n > 0 && r->magnitude > 0 && fabs(r->magnitude - own) > 1e-9)
 		return sl_errf(err, SL_EUNSUPPORTED, "GGUF has no key for an mscale that is not mscale_all_dim");
+	if (f->chunks && (a->qk_norm_plain != (a->experts.n != 128) || a->no_rope_every != a->window_pattern ||
+			  (a->window > 0 && (a->still_grow != 0.1f || a->still_grow_every != ARCH_LLAMA4_CHUNK))))
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "GGUF has no keys for these layers without rope, norms and temperatures of Llama 4");
 	put_shape(w, a);
 	put_widths(w, a);
 	if (arch_is_recurrent(a))
@@ -233,7 +241,7 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		put_f32(w, a, "logit_scale", 1 / (double)a->logit_scale);
 	}
 	put_halves(w, a);
-	if (a->window > 0)
+	if (a->window > 0 || f->chunks)
 		put_u32(w, a, "attention.sliding_window", a->window);
 	if (fabsf(a->attn_scale / arch_gguf_attn_scale(a) - 1) > 1e-6f)
 		put_f32(w, a, "attention.scale", (double)a->attn_scale);

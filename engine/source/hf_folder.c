@@ -444,33 +444,53 @@ static int map_if_there(const struct hf_folder *f, const char *name, struct map_
 
 static struct proto_str text_of(const struct map_file *m) { return (struct proto_str){(const char *)m->at, m->bytes}; }
 
+int hf_spm_visit(const struct hf_folder *f, tok_spm_fn fn, void *ctx, struct sl_err *err)
+{
+	struct map_file model = {0}, config = {0}, added = {0};
+	struct sl_err why = {0};
+	int rc = hf_map(f, "tokenizer.model", &model, err);
+	if (rc == 0)
+		rc = map_if_there(f, "tokenizer_config.json", &config, err);
+	if (rc == 0)
+		rc = map_if_there(f, "added_tokens.json", &added, err);
+	if (rc == 0 && (rc = tok_spm_visit(text_of(&model), text_of(&added), text_of(&config), fn, ctx, &why)) != 0)
+		sl_errf(err, rc, "%s/tokenizer.model: %s", f->path, why.text);
+	map_file_close(&model);
+	map_file_close(&config);
+	map_file_close(&added);
+	return rc;
+}
+
+static int create_tokenizer(void *out, struct tok_source *src, const struct spm_model *m, struct sl_err *err)
+{
+	(void)m;
+	return tokenizer_create_from(src, out, err);
+}
+
+static int json_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err)
+{
+	struct map_file json = {0}, config = {0};
+	struct sl_err why = {0};
+	if (!exists(f, "tokenizer.json"))
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: it has neither tokenizer.json nor tokenizer.model", f->path);
+	int rc = hf_map(f, "tokenizer.json", &json, err);
+	if (rc == 0)
+		rc = map_if_there(f, "tokenizer_config.json", &config, err);
+	if (rc == 0 && (rc = tokenizer_create_json((const char *)json.at, json.bytes, (const char *)config.at,
+						   config.bytes, out, &why)) != 0)
+		sl_errf(err, rc, "%s/tokenizer.json: %s", f->path, why.text);
+	map_file_close(&json);
+	map_file_close(&config);
+	return rc;
+}
+
 bool hf_has_spm(const struct hf_folder *f) { return !exists(f, "tokenizer.json") && exists(f, "tokenizer.model"); }
 
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err)
 {
-	struct map_file own = {0}, config = {0}, added = {0};
-	struct sl_err why = {0};
-	bool spm = hf_has_spm(f);
-	const char *name = spm ? "tokenizer.model" : "tokenizer.json";
-	if (!exists(f, name))
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: it has neither tokenizer.json nor tokenizer.model", f->path);
-	int rc = hf_map(f, name, &own, err);
-	if (rc == 0)
-		rc = map_if_there(f, "tokenizer_config.json", &config, err);
-	if (rc == 0 && spm)
-		rc = map_if_there(f, "added_tokens.json", &added, err);
-	if (rc == 0) {
-		rc = spm ? tokenizer_create_spm(text_of(&own), text_of(&added), text_of(&config), out, &why)
-			 : tokenizer_create_json((const char *)own.at, own.bytes, (const char *)config.at, config.bytes,
-						 out, &why);
-		if (rc != 0)
-			sl_errf(err, rc, "%s/%s: %s", f->path, name, why.text);
-	}
+	int rc = hf_has_spm(f) ? hf_spm_visit(f, create_tokenizer, out, err) : json_tokenizer(f, out, err);
 	for (size_t i = 0; rc == 0 && i < f->n_end_ids; i++)
 		tokenizer_mark_end(*out, f->end_ids[i]);
-	map_file_close(&own);
-	map_file_close(&config);
-	map_file_close(&added);
 	return rc;
 }
 

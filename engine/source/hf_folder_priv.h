@@ -10,6 +10,7 @@
 #include "engine/source/hf_folder.h"
 #include "engine/source/hf_made.h"
 #include "engine/source/hf_woven.h"
+#include "engine/token/tokenizer_source.h"
 
 enum { MAX_END_IDS = 64 };
 
@@ -41,6 +42,8 @@ struct hf_folder {
 	struct hf_made *made;
 };
 
+/* tok_spm_visit with the folder's files. */
+int hf_spm_visit(const struct hf_folder *f, tok_spm_fn fn, void *ctx, struct sl_err *err);
 /* A tensor of the parts by the name that it has there, or NULL; an hf_find (hf_matrix.h). */
 const struct st_tensor *hf_find_theirs(const void *folder, const char *name);
 

@@ -15,6 +15,7 @@
 #include "engine/source/arch_read.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
+#include "engine/source/hf_spm.h"
 #include "engine/source/quantize_model.h"
 
 enum { MAX_MERGES = 1 << 22 };
@@ -383,6 +384,25 @@ static int put_kind(struct vocab *v)
 	return rc != 0 ? rc : put_merges(v);
 }
 
+size_t hf_put_ends(const struct hf_folder *f, struct gguf_writer *w)
+{
+	size_t n;
+	const int32_t *ends = hf_end_ids(f, &n);
+	if (n > 0)
+		gguf_put_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)ends[0]);
+	if (n > 1)
+		gguf_put_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)ends[n - 1]);
+	return n;
+}
+
+void hf_put_template(const struct hf_folder *f, struct gguf_writer *w)
+{
+	struct proto_str template;
+	struct sl_err ignored;
+	if (hf_template(f, &template, &ignored) == 0)
+		gguf_put_str(w, "tokenizer.chat_template", template.at, template.n);
+}
+
 /* Whether the post-processor puts a special token before the text. */
 static bool begins_with_special(const struct vocab *v)
 {
@@ -397,15 +417,10 @@ static bool begins_with_special(const struct vocab *v)
 
 static void put_ids(struct vocab *v)
 {
-	size_t n;
-	const int32_t *ends = hf_end_ids(v->folder, &n);
 	const json_t *bos = json_object_get(hf_config(v->folder), "bos_token_id");
 	if (json_is_integer(bos) && json_integer_value(bos) >= 0 && json_integer_value(bos) < v->n)
 		gguf_put_u32(v->w, "tokenizer.ggml.bos_token_id", (uint32_t)json_integer_value(bos));
-	if (n > 0)
-		gguf_put_u32(v->w, "tokenizer.ggml.eos_token_id", (uint32_t)ends[0]);
-	if (n > 1)
-		gguf_put_u32(v->w, "tokenizer.ggml.eot_token_id", (uint32_t)ends[n - 1]);
+	(void)hf_put_ends(v->folder, v->w);
 	gguf_put_bool(v->w, "tokenizer.ggml.add_bos_token", begins_with_special(v));
 }
 
@@ -434,12 +449,9 @@ int hf_count_tokens(const struct hf_folder *f)
 int hf_write_tokenizer(const struct hf_folder *f, int n_vocab, struct gguf_writer *w, struct sl_err *err)
 {
 	struct map_file map = {0};
-	struct proto_str template;
-	struct sl_err ignored;
 	struct vocab v = {.folder = f, .w = w, .err = err, .n = n_vocab};
 	if (hf_has_spm(f))
-		return sl_errf(err, SL_EUNSUPPORTED,
-			       "%s: a tokenizer.model can't be written to GGUF (tokenizer.json can)", hf_path(f));
+		return hf_write_spm(f, n_vocab, w, err);
 	int rc = hf_map(f, "tokenizer.json", &map, err);
 	if (rc != 0)
 		return rc;
@@ -454,8 +466,7 @@ int hf_write_tokenizer(const struct hf_folder *f, int n_vocab, struct gguf_write
 		rc = put_kind(&v);
 	if (rc == 0) {
 		put_ids(&v);
-		if (hf_template(f, &template, &ignored) == 0)
-			gguf_put_str(w, "tokenizer.chat_template", template.at, template.n);
+		hf_put_template(f, w);
 	}
 	sl_free(v.tokens);
 	sl_free(v.types);

@@ -268,7 +268,7 @@ static void run_experts(struct run *r, int i)
 		vectors(r, i, "ffn_up_exps.bias", x->n, x->n_ff, 0.5);
 		vectors(r, i, "ffn_down_exps.bias", x->n, a->n_embd, 0.1 / depth);
 	}
-	if (x->sigmoid)
+	if (x->sigmoid && !x->unbiased)
 		vector(r, i, "exp_probs_b.bias", x->n, 0, 0.1);
 	if (x->n_ff_shared == 0)
 		return;

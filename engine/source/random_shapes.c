@@ -109,6 +109,8 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"tiny-mistral3", "mistral3", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_YARN, 16, 64,
      ARCH_POOL_NONE},
+    {"tiny-llama4", "llama4", 4, 128, 4, 2, 32, 160, 512, 1024, 1e-5, 5e5, false, 40, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"tiny-phimoe", "phimoe", 2, 256, 4, 2, 64, 192, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LONGROPE, 0, 512,
      ARCH_POOL_NONE},
     {"tiny-falcon", "falcon", 2, 256, 4, 1, 64, 1024, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
@@ -183,6 +185,15 @@ static const struct mixture {
     {"tiny-lfm2moe", {.n = 8, .n_used = 3, .n_ff = 192, .n_dense = 1, .sigmoid = true, .norm = true}},
     {"tiny-qwen3next", {.n = 8, .n_used = 3, .n_ff = 128, .n_ff_shared = 192, .shared_gate = true, .norm = true}},
     {"tiny-qwen3.5moe", {.n = 6, .n_used = 2, .n_ff = 128, .n_ff_shared = 256, .shared_gate = true, .norm = true}},
+    {"tiny-llama4",
+     {.n = 6,
+      .n_used = 2,
+      .n_ff = 96,
+      .n_ff_shared = 96,
+      .every = 2,
+      .sigmoid = true,
+      .unbiased = true,
+      .weighs_input = true}},
     {"tiny-minimax-m2", {.n = 8, .n_used = 3, .n_ff = 192, .sigmoid = true, .norm = true}},
     {"tiny-phimoe", {.n = 6, .n_used = 2, .n_ff = 192, .sparse = 0.01f}},
     {"deepseek-v2-lite", {.n = 64, .n_used = 6, .n_ff = 1408, .n_ff_shared = 2816, .n_dense = 1}},
@@ -326,6 +337,10 @@ static void describe(const struct shape *s, struct model_arch *a)
 				     .fractional = f->oss,
 				     .low_freq = 1,
 				     .high_freq = 4};
+	if (f->chunks) {
+		a->still_grow = 0.1f;
+		a->still_grow_every = ARCH_LLAMA4_CHUNK;
+	}
 	if (f->grows) {
 		a->rope.grow = 0.1f;
 		a->rope.grow_every = s->original_ctx;

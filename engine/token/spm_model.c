@@ -141,6 +141,13 @@ static int reserve(struct reading *r)
 	return 0;
 }
 
+static float float_of(uint32_t bits)
+{
+	float v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
 /* SentencePiece {piece 1, score 2, type 3}. */
 static int read_piece(struct reading *r, struct proto_str bytes)
 {
@@ -153,7 +160,7 @@ static int read_piece(struct reading *r, struct proto_str bytes)
 		if (is_field(&f, 1, WIRE_BYTES))
 			piece = f.bytes;
 		else if (is_field(&f, 2, WIRE_32))
-			memcpy(&score, &(uint32_t){(uint32_t)f.value}, sizeof score);
+			score = float_of((uint32_t)f.value);
 		else if (is_field(&f, 3, WIRE_VARINT))
 			type = f.value;
 	}

@@ -62,6 +62,12 @@ struct tok_spaces {
 	size_t n_kept;
 };
 int tok_add_spaces(struct norm *m, const struct tok_spaces *s, struct sl_err *err);
+/* Calls fn, which takes over src's norm and pretok, with what tokenizer_create_spm makes a tokenizer from; all else is
+ * borrowed until it returns. Errors as tokenizer_create_spm, or fn's. */
+struct spm_model;
+typedef int (*tok_spm_fn)(void *ctx, struct tok_source *src, const struct spm_model *m, struct sl_err *err);
+int tok_spm_visit(struct proto_str model, struct proto_str added, struct proto_str config, tok_spm_fn fn, void *ctx,
+		  struct sl_err *err);
 /* "left right": its two halves, borrowed from it; false: it is none. */
 bool tok_split_merge(struct proto_str merge, struct proto_str half[2]);
 /* Copies what it needs. Errors as tokenizer_create. */

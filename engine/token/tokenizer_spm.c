@@ -229,8 +229,8 @@ static int parse(struct reading *r, struct proto_str text, const char *name, siz
 	return *out != NULL ? 0 : sl_errf(r->err, SL_EINVAL, "%s, line %d: %.200s", name, e.line, e.text);
 }
 
-int tokenizer_create_spm(struct proto_str model, struct proto_str added, struct proto_str config,
-			 struct tokenizer **out, struct sl_err *err)
+int tok_spm_visit(struct proto_str model, struct proto_str added, struct proto_str config, tok_spm_fn fn, void *ctx,
+		  struct sl_err *err)
 {
 	struct sl_err reason = {0};
 	struct reading r = {.src = {.eot = -1, .before = -1, .after = -1}, .err = &reason};
@@ -244,7 +244,7 @@ int tokenizer_create_spm(struct proto_str model, struct proto_str added, struct 
 	if (rc == 0)
 		rc = read_all(&r, more, settings);
 	if (rc == 0) {
-		rc = tokenizer_create_from(&r.src, out, &reason);
+		rc = fn(ctx, &r.src, &r.m, &reason);
 	} else {
 		norm_destroy(r.src.norm);
 		pretok_destroy(r.src.pretok);
@@ -260,4 +260,16 @@ int tokenizer_create_spm(struct proto_str model, struct proto_str added, struct 
 	json_decref(more);
 	json_decref(settings);
 	return rc;
+}
+
+static int create(void *out, struct tok_source *src, const struct spm_model *m, struct sl_err *err)
+{
+	(void)m;
+	return tokenizer_create_from(src, out, err);
+}
+
+int tokenizer_create_spm(struct proto_str model, struct proto_str added, struct proto_str config,
+			 struct tokenizer **out, struct sl_err *err)
+{
+	return tok_spm_visit(model, added, config, create, out, err);
 }

@@ -357,11 +357,7 @@ static int32_t end_visible(const struct kn_step *s, int row)
 	return s->row_sees != NULL ? s->row_sees[row] : s->row_pos[row] + 1;
 }
 
-static int first_visible(const struct attention *a, int32_t pos)
-{
-	int window = a->attn->window;
-	return window > 0 && pos + 1 > window ? pos + 1 - window : 0;
-}
+static int first_visible(const struct attention *a, int32_t pos) { return kn_first_seen(a->attn, pos + 1); }
 
 /* A tile of rows [row0, row1) of one sequence and n_kv key heads, with one chunk of heads of each. */
 static void make_tile(const struct attention *a, int row0, int row1, int kv_head, int n_kv, int chunk, struct tile *t)

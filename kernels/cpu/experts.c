@@ -27,6 +27,7 @@ struct kn_by_expert {
 	int n, n_used, room;
 	int32_t *chosen, *place, *row; /* [n]; row: of an ordered one, the step's row */
 	float *weights;                /* [n] */
+	float *scales;                 /* [n] the weights of the ordered rows */
 };
 
 void kn_by_expert_free(struct kn_by_expert *s)
@@ -37,6 +38,7 @@ void kn_by_expert_free(struct kn_by_expert *s)
 	sl_free(s->place);
 	sl_free(s->row);
 	sl_free(s->weights);
+	sl_free(s->scales);
 	sl_free(s);
 }
 
@@ -55,7 +57,8 @@ static struct kn_by_expert *make_room(struct kn_backend *b, int n)
 	s->place = sl_zalloc_n(slots, sizeof *s->place);
 	s->row = sl_zalloc_n(slots, sizeof *s->row);
 	s->weights = sl_zalloc_n(slots, sizeof *s->weights);
-	if (s->chosen == NULL || s->place == NULL || s->row == NULL || s->weights == NULL)
+	s->scales = sl_zalloc_n(slots, sizeof *s->scales);
+	if (s->chosen == NULL || s->place == NULL || s->row == NULL || s->weights == NULL || s->scales == NULL)
 		return NULL;
 	s->room = n;
 	return s;
@@ -99,6 +102,7 @@ static void order(struct kn_by_expert *s, const struct kn_experts *e, struct kn_
 	for (int i = 0; i < s->n; i++) {
 		s->place[i] = first[s->chosen[i]]++;
 		s->row[s->place[i]] = i / s->n_used;
+		s->scales[s->place[i]] = s->weights[i];
 	}
 }
 
@@ -109,6 +113,7 @@ struct moves {
 	const float *from;
 	float *to;
 	int width, n, n_parts;
+	bool weighs_input;
 };
 
 static void run_copies(void *ctx, int part)
@@ -118,6 +123,9 @@ static void run_copies(void *ctx, int part)
 	size_t width = (size_t)m->width;
 	for (int i = from; i < to; i++)
 		memcpy(m->to + (size_t)i * width, m->from + (size_t)m->by->row[i] * width, width * sizeof(float));
+	for (int i = from; i < to && m->weighs_input; i++)
+		for (size_t k = 0; k < width; k++)
+			m->to[(size_t)i * width + k] *= m->by->scales[i];
 }
 
 /* y += weight · x; y = weight · x for the first. */
@@ -138,8 +146,8 @@ static void run_sums(void *ctx, int part)
 		for (int k = 0; k < m->by->n_used; k++) {
 			int i = r * m->by->n_used + k;
 			add_weighted(m->to + (size_t)r * (size_t)m->width,
-				     m->from + (size_t)m->by->place[i] * (size_t)m->width, m->by->weights[i], m->width,
-				     k == 0);
+				     m->from + (size_t)m->by->place[i] * (size_t)m->width,
+				     m->weighs_input ? 1 : m->by->weights[i], m->width, k == 0);
 		}
 }
 
@@ -212,7 +220,7 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 
 	size_t wide = (size_t)n * (size_t)width, narrow = (size_t)n * (size_t)n_ff;
 	float *in = work, *out = in + wide, *gate = out + wide, *up = gate + narrow;
-	struct moves copies = {.by = by, .from = x, .to = in, .width = width, .n = n};
+	struct moves copies = {.by = by, .from = x, .to = in, .width = width, .n = n, .weighs_input = e->weighs_input};
 	move(b, &copies, (int64_t)wide, run_copies);
 	kn_pieces_run(b, &(struct kn_sets){.w = {e->gate, e->up}, .y = {gate, up}, .n = 2, .x = in});
 	add_biases(b, n, e->gate_bias, n_ff, gate);
@@ -220,7 +228,8 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 	activate(b, e->act, gate, up, n, n_ff);
 	kn_pieces_run(b, &(struct kn_sets){.w = {e->down}, .y = {out}, .n = 1, .x = gate});
 	add_biases(b, n, e->down_bias, width, out);
-	struct moves sums = {.by = by, .from = out, .to = y, .width = width, .n = n_rows};
+	struct moves sums = {
+	    .by = by, .from = out, .to = y, .width = width, .n = n_rows, .weighs_input = e->weighs_input};
 	move(b, &sums, (int64_t)wide, run_sums);
 	return 0;
 }

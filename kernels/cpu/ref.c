@@ -289,7 +289,7 @@ static void attend(struct kn_backend *b, const float *q, const struct kn_kv *kv,
 {
 	const struct kn_step *s = b->step;
 	int32_t n = sees(s, row), seq = s->row_seq[row];
-	int32_t from = attn->window > 0 && n > attn->window ? n - attn->window : 0;
+	int32_t from = kn_first_seen(attn, n);
 	float max = -INFINITY;
 	for (int32_t p = from; p < n; p++) {
 		const struct cells k = cells_of(s, kv, true, layer, seq, p, kv_head);
@@ -461,9 +461,11 @@ static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const f
 		for (int i = 0; i < width; i++)
 			sum[i] = 0;
 		for (int k = 0; k < e->route.n_used; k++) {
-			one_expert(b, e, chosen[k], x, out + width, out);
 			for (int i = 0; i < width; i++)
-				sum[i] += weights[k] * out[i];
+				out[i] = e->weighs_input ? weights[k] * x[i] : x[i];
+			one_expert(b, e, chosen[k], out, out + width, out);
+			for (int i = 0; i < width; i++)
+				sum[i] += e->weighs_input ? out[i] : weights[k] * out[i];
 			if (e->n_rows != NULL)
 				e->n_rows[chosen[k]]++;
 		}

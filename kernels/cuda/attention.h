@@ -46,7 +46,9 @@ struct kn_attn_call {
 __device__ static inline void kn_seen_by(const struct kn_attn_call &c, int row, int *first, int *end)
 {
 	*end = c.row_sees != NULL ? c.row_sees[row] : c.row_pos[row] + 1;
-	*first = c.attn.window > 0 && *end > c.attn.window ? *end - c.attn.window : 0;
+	*first = c.attn.window <= 0 || *end <= c.attn.window ? 0
+		 : c.attn.chunked                            ? (*end - 1) / c.attn.window * c.attn.window
+							     : *end - c.attn.window;
 }
 
 /* Whether a query that sees [first, end) sees a position of that block. It alone decides whether a block is merged and

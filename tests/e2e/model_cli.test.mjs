@@ -293,6 +293,27 @@ describe('model tokenize', () => {
     assert.equal(bytes([2046]).toString() + bytes([2047]).toString(), '<|im_start|><|im_end|>');
   });
 
+  test('reads SentencePiece models, alone and with the files of a folder', () => {
+    const varint = (v) => (v < 128 ? [v] : [v & 127 | 128, ...varint(v >> 7)]);
+    const field = (number, bytes) => [...varint(number << 3 | 2), ...varint(bytes.length), ...bytes];
+    const float = (v) => [...Buffer.from(new Float32Array([v]).buffer)];
+    const piece = (text, score, type) =>
+      field(1, [...field(1, [...Buffer.from(text)]), 2 << 3 | 5, ...float(score), 3 << 3, type]);
+    const model = Buffer.from([
+      ...piece('<unk>', 0, 2), ...piece('<s>', 0, 3), ...piece('</s>', 0, 3), ...piece('▁', -3, 1), ...piece('a', -4, 1),
+      ...piece('▁a', -1, 1), ...piece('b', -5, 1), ...piece('<u>', 0, 4),
+      ...field(2, [3 << 3, 2]), ...field(3, [3 << 3, 1, 4 << 3, 0])]); // BPE; a space before a text, none dropped
+    const at = mkdtempSync(join(folder, 'spm-')), file = join(at, 'tokenizer.model');
+    writeFileSync(file, model);
+    assert.deepEqual(ids('ab<u>a é', file), [5, 6, 7, 4, 3, 0]);
+    assert.equal(bytes([5, 6, 7, 4], file).toString(), 'ab<u>a');
+    writeFileSync(join(at, 'tokenizer_config.json'),
+      '{"legacy":false,"added_tokens_decoder":{"8":{"content":"<t>","special":false}}}');
+    assert.deepEqual(ids('a<t>a', at), [5, 8, 4]);
+    writeFileSync(file, model.subarray(0, model.length - 1));
+    bad(['model', 'tokenize', file], 'x', 1, /not a SentencePiece model: malformed at byte/);
+  });
+
   test('what is no list of ids is refused', () => {
     const decode = ['model', 'tokenize', SMALL, '--decode'];
     for (const input of ['', '[', 'x', '{}', '"a"', '5']) bad(decode, input, 1, /standard input is not a JSON array/);

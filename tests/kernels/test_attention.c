@@ -95,6 +95,16 @@ static void kv_put(const struct cache *c, bool keys, int seq, int pos, int head,
 		  pos % kv->page_tokens, x);
 }
 
+/* The first position of a window, or of a chunk, that ends before `end`. */
+static int first_of(const struct kn_attn *how, int end)
+{
+	int first = 0;
+	for (int p = 0; p < end && how->window > 0; p++)
+		if (how->chunked ? p % how->window == 0 : p + how->window == end)
+			first = p;
+	return first;
+}
+
 static void check_attention(const struct cache *c, const struct kn_ops *o, const float *q, int n_heads,
 			    const struct kn_attn *how, const float *out)
 {
@@ -111,7 +121,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		int row = i / n_heads, head = i % n_heads / (n_heads / c->kv.n_kv_heads);
 		int n = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row],
 		    blocks = (n + KN_ATTN_BLOCK - 1) / KN_ATTN_BLOCK;
-		int from = how->window > 0 && n > how->window ? n - how->window : 0;
+		int from = first_of(how, n);
 		size_t at = (size_t)((seq * c->kv.n_kv_heads + head) * LONGEST * hd);
 		const double *k = keys + at, *v = values + at;
 		double max = -INFINITY, min = INFINITY, sum = 0, score_error = 0;
@@ -154,7 +164,7 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 static void give_back(const struct cache *c, int row, const struct kn_attn *how, int32_t *tables)
 {
 	int end = c->step.row_sees != NULL ? row_sees[row] : row_pos[row] + 1, seq = row_seq[row];
-	int first = how->window > 0 && end > how->window ? end - how->window : 0;
+	int first = first_of(how, end);
 	for (int i = 0; i < 3 * N(c->table); i++)
 		tables[i] = -1;
 	for (int p = first / c->kv.page_tokens; p * c->kv.page_tokens < end; p++)
@@ -163,10 +173,13 @@ static void give_back(const struct cache *c, int row, const struct kn_attn *how,
 
 static void attention_case(const struct kn_ops *o, int type, int head_dim, int n_kv_heads, int group, int page_tokens,
 			   float sharpness, int window, float softcap, bool both_ways)
-{
+{ /* window below 0: chunks of as many */
 	int n_heads = n_kv_heads * group, n_rows = N(row_pos);
 	size_t row = (size_t)n_heads * (size_t)head_dim, n = (size_t)n_rows * row;
-	const struct kn_attn how = {.scale = sharpness / sqrtf((float)head_dim), .softcap = softcap, .window = window};
+	const struct kn_attn how = {.scale = sharpness / sqrtf((float)head_dim),
+				    .softcap = softcap,
+				    .window = abs(window),
+				    .chunked = window < 0};
 	float *first = malloc(n * sizeof *first);
 	uint64_t start = state;
 	for (int t = 0; t < N(thread_counts); t++) {
@@ -242,6 +255,8 @@ static void test_attention(void **arg)
 					attention_case(*o, type, dims[d], 2, groups[d % 4], 16, 1, 0, 0, both != 0);
 			attention_case(*o, type, 42, 2, 2, 16, 1, 1, 0, false);
 			attention_case(*o, type, 64, 2, 12, 16, 1, 257, 0, false);
+			attention_case(*o, type, 64, 2, 4, 16, 1, -23, 0, false);
+			attention_case(*o, type, 32, 2, 2, 16, 1, -256, 0, false);
 			for (int g = 0; g < N(groups) && type != KN_BF16; g++)
 				attention_case(*o, type, 32, 2, groups[g], 24, g % 2 ? 8 : 1, 100 + 90 * g,
 					       g % 2 ? 0 : 3, false);

@@ -132,7 +132,7 @@ static void test_not_finite(void **arg)
 struct shape {
 	int n, n_used, width, n_ff, type, down_type;
 	enum kn_gate act;
-	bool biases;
+	bool biases, weighs_input;
 };
 
 struct mixture {
@@ -162,6 +162,7 @@ static void open_mixture(struct mixture *m, const struct kn_ops *o, struct kn_ba
 				   .up = m->w[1],
 				   .down = m->w[2],
 				   .act = s->act,
+				   .weighs_input = s->weighs_input,
 				   .n_rows = m->used};
 }
 
@@ -194,23 +195,25 @@ static void by_hand_bias(float *x, const float *bias, int expert, int n)
 		x[i] += bias[expert * n + i];
 }
 
-/* y[width] of one row, one product after the other; room: two rows of n_ff and one of width. */
+/* y[width] of one row, one product after the other; room: two rows of n_ff and two of width. */
 static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, const float *logits,
 		    const float *x, float *room, float *y)
 {
 	int32_t chosen[MOST];
-	float weights[MOST], *gate = room, *up = room + m->s.n_ff, *out = up + m->s.n_ff;
+	float weights[MOST], *gate = room, *up = room + m->s.n_ff, *out = up + m->s.n_ff, *in = out + m->s.width;
 	kn_route_row(&m->e.route, logits, chosen, weights);
 	for (int k = 0; k < m->s.n_used; k++) {
-		assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], x, 1, gate), 0);
-		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], x, 1, up), 0);
+		for (int i = 0; i < m->s.width; i++)
+			in[i] = m->s.weighs_input ? x[i] * weights[k] : x[i];
+		assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], in, 1, gate), 0);
+		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], in, 1, up), 0);
 		by_hand_bias(gate, m->e.gate_bias, chosen[k], m->s.n_ff);
 		by_hand_bias(up, m->e.up_bias, chosen[k], m->s.n_ff);
 		assert_int_equal((m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff), 0);
 		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
 		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
 		for (int i = 0; i < m->s.width; i++) {
-			float part = weights[k] * out[i];
+			float part = m->s.weighs_input ? out[i] : weights[k] * out[i];
 			y[i] = k == 0 ? part : y[i] + part;
 		}
 	}
@@ -242,7 +245,7 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 		size_t n_work = kn_experts_work(&m.e) * (size_t)n_rows;
 		float *x = random_floats(o, b, n), *logits = random_floats(o, b, (size_t)n_rows * (size_t)s->n);
 		float *y = guarded(o, b, n), *work = guarded(o, b, n_work);
-		float *room = guarded(o, b, (size_t)(2 * s->n_ff + s->width));
+		float *room = guarded(o, b, (size_t)(2 * s->n_ff + 2 * s->width));
 		struct kn_step one = {.n_rows = 1};
 		if (threads == 1) {
 			assert_int_equal(o->step_begin(b, &one), 0);
@@ -290,6 +293,7 @@ static void test_mixtures(void **arg)
 	     .act = KN_GATE_GELU},
 	    {.n = 1, .n_used = 1, .width = 512, .n_ff = 32, .type = KN_Q4_0, .down_type = KN_MXFP4},
 	    {.n = 16, .n_used = 8, .width = 37, .n_ff = 51, .type = KN_F16, .down_type = KN_F32, .biases = true},
+	    {.n = 4, .n_used = 2, .width = 64, .n_ff = 96, .type = KN_Q8_0, .down_type = KN_F32, .weighs_input = true},
 	};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)

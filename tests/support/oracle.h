@@ -59,6 +59,13 @@ struct oracle {
 	/* Only experts of the n_groups_used groups count whose two best, or whose best, are largest. */
 	int n_groups, n_groups_used;
 	bool group_best;
+	/* Llama 4: chunks instead of windows; RMS norms without gains behind rope; weights that are sigmoids and count
+	 * before an expert; a mixture in every mix_every-th layer; queries of layers that do not turn as with grow,
+	 * from the second position on. */
+	bool chunked, plain_norms, weighs_input;
+	int mix_every;
+	double still_grow;
+	int still_grow_every;
 	double close; /* weights are shares among logits that are this close, one expert after the other; 0: not */
 	/* Layers that keep a state (oracle_recurrent.h), bit by bit; with v_heads they are of the gated delta rule. */
 	unsigned recurrent;
@@ -236,7 +243,8 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 {
 	size_t e = (size_t)m->n_embd, ff = (size_t)m->n_ff, n = (size_t)m->n_experts, one = (size_t)m->n_ff_expert * e;
 	size_t shared = (size_t)m->n_ff_shared * e;
-	struct oracle_half h = {.mixes = n > 0 && l >= m->n_dense};
+	struct oracle_half h = {.mixes = n > 0 && l >= m->n_dense &&
+					 (m->mix_every == 0 || l % m->mix_every == m->mix_every - 1)};
 	bool wide = m->fused || m->wide_up;
 	if (!h.mixes && m->ungated) {
 		h.up = oracle_tensor(f, l, "ffn_up.weight", ff * e);
@@ -255,7 +263,7 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 	h.up = oracle_tensor(f, l, "ffn_up_exps.weight", n * one);
 	h.down = oracle_tensor(f, l, "ffn_down_exps.weight", n * one);
 	h.router = oracle_tensor(f, l, "ffn_gate_inp.weight", n * e);
-	if (m->sigmoid)
+	if (m->sigmoid && !m->weighs_input)
 		h.choice_bias = oracle_tensor(f, l, "exp_probs_b.bias", n);
 	if (m->oss) {
 		h.router_bias = oracle_tensor(f, l, "ffn_gate_inp.bias", n);
@@ -327,6 +335,7 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 {
 	size_t one = (size_t)m->n_ff_expert * (size_t)m->n_embd, e = (size_t)m->n_embd;
 	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
+	double *weighed = malloc(e * sizeof *weighed);
 	double *rank = malloc((size_t)m->n_experts * sizeof *rank), scale = m->weight_scale > 0 ? m->weight_scale : 1;
 	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
 	int two[2] = {-1, -1};
@@ -335,7 +344,7 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 		oracle_two_close(m, p, two, close);
 	for (int i = 0; i < m->n_experts; i++) {
 		p[i] = m->sigmoid ? 1 / (1 + exp(-p[i])) : exp(p[i] + (m->oss ? h->router_bias[i] : 0));
-		rank[i] = p[i] + (m->sigmoid ? h->choice_bias[i] : 0);
+		rank[i] = p[i] + (h->choice_bias != NULL ? h->choice_bias[i] : 0);
 		all += p[i];
 	}
 	if (m->n_groups > 0)
@@ -354,9 +363,13 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 				continue;
 			size_t ff = (size_t)(i * m->n_ff_expert);
 			const double *const bias[] = {h->bias[0] + ff, h->bias[1] + ff, h->bias[2] + (size_t)i * e};
+			for (size_t k = 0; k < e; k++)
+				weighed[k] = m->weighs_input ? p[i] * x[k] : x[k];
 			oracle_wide(m, h->gate + (size_t)i * one, h->up + (size_t)i * one, h->down + (size_t)i * one,
-				    m->oss ? bias : NULL, m->n_ff_expert, x, y);
-			double share = m->close > 0 ? close[i == two[1]] : p[i] / (m->normed_weights ? used : all);
+				    m->oss ? bias : NULL, m->n_ff_expert, weighed, y);
+			double share = m->weighs_input ? 1
+				       : m->close > 0  ? close[i == two[1]]
+						       : p[i] / (m->normed_weights ? used : all);
 			for (size_t k = 0; k < e; k++)
 				out[k] += share * scale * y[k];
 		}
@@ -368,6 +381,7 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 	}
 	free(p);
 	free(rank);
+	free(weighed);
 	free(y);
 }
 
@@ -497,6 +511,9 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 
 	double *mixed = oracle_recurrent(m, f, l, x, n);
 	double *gates = malloc((size_t)n * qw * sizeof *gates);
+	double one[1024]; /* gains where a norm has none */
+	for (int i = 0; i < hd; i++)
+		one[i] = 1;
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
 	double *v = malloc((size_t)n * vw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
 	double *a = malloc((qw + ow > e ? qw + ow : e) * sizeof *a), *c = malloc(e * sizeof *c);
@@ -529,12 +546,18 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 				oracle_turn(m, freq, qt + h * hd, t);
 			for (int i = 0; i < hd && m->grow > 0; i++)
 				qt[h * hd + i] *= 1 + m->grow * log(1 + t / m->grow_every);
+			for (int i = 0; i < hd && m->still_grow > 0 && !turns; i++)
+				qt[h * hd + i] *= 1 + m->still_grow * log(1 + (t + 1) / m->still_grow_every);
+			if (m->plain_norms && turns)
+				oracle_norm(qt + h * hd, one, hd, m->eps, qt + h * hd);
 		}
 		for (int h = 0; h < m->n_kv; h++) {
 			if (m->qk_norm && h % k_heads == 0)
 				oracle_norm(kt + h * hd, nk, hd * k_heads, m->eps, kt + h * hd);
 			if (turns)
 				oracle_turn(m, freq, kt + h * hd, t);
+			if (m->plain_norms && turns)
+				oracle_norm(kt + h * hd, one, hd, m->eps, kt + h * hd);
 		}
 	}
 	for (int t = 0; t < n; t++) {
@@ -542,6 +565,8 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			continue;
 		double *xt = x + (size_t)t * e;
 		int from = local && t + 1 > m->window ? t + 1 - m->window : 0;
+		if (local && m->chunked)
+			from = t - t % m->window;
 		for (int h = 0; h < m->n_heads && mixed == NULL; h++) {
 			int g = h / (m->n_heads / m->n_kv);
 			double sum = 0, max = -INFINITY;

@@ -665,6 +665,30 @@ static struct oracle qwen3next(struct model_arch *a)
 	return m;
 }
 
+/* At 40 positions a chunk, and a temperature that grows from the same; GGUF has no keys for the latter. */
+static struct oracle llama4(struct model_arch *a)
+{
+	struct oracle m = llama_like(4, 5e5, 1e-5);
+	(void)a;
+	m.n_embd = 128;
+	m.head_dim = 32;
+	m.n_ff = 160;
+	m.score_scale = 1 / sqrt(32);
+	plain(plain_freq, 32, 5e5);
+	m.still_every = 4;
+	m.window = 40;
+	m.every = 4;
+	m.chunked = m.plain_norms = m.weighs_input = m.sigmoid = true;
+	m.weight_scale = 1;
+	m.mix_every = 2;
+	m.n_experts = 6;
+	m.n_used = 2;
+	m.n_ff_expert = m.n_ff_shared = 96;
+	m.still_grow = 0.1;
+	m.still_grow_every = ARCH_LLAMA4_CHUNK;
+	return m;
+}
+
 /* One expert, which is the dense half; and all of them. */
 static struct oracle one_expert(struct model_arch *a)
 {
@@ -738,6 +762,7 @@ static const struct family cases[] = {
     {"qwen 3.5, odd", "tiny-qwen3.5-2", qwen35_odd, SOME_SETS},
     {"qwen 3.5, experts", "tiny-qwen3.5moe", qwen35moe, SOME_SETS},
     {"qwen 3 next", "tiny-qwen3next", qwen3next, SOME_SETS},
+    {"llama 4", "tiny-llama4", llama4, EVERYWHERE},
     {"one expert", "tiny-mixtral", one_expert, SOME_SETS},
     {"all experts", "tiny-olmoe", all_experts, SOME_SETS},
 };
@@ -1030,7 +1055,7 @@ static void every_number_counts(void **state)
 		write_model(c, &m);
 		assert_int_equal(model_file_open(path, &f, &err), 0);
 		oracle_logits(&m, f, tokens, FEWER, &last, 1, expected);
-		for (int what = 0; what < 23; what++) {
+		for (int what = 0; what < 27; what++) {
 			off = m;
 			double faster[64];
 			for (int i = 0; i < 64; i++)
@@ -1049,7 +1074,7 @@ static void every_number_counts(void **state)
 				off.halves = !m.halves;
 			else if (what == 6 && m.n_used < m.n_experts)
 				off.n_used = m.n_used + 1;
-			else if (what == 7 && m.n_used < m.n_experts && m.close <= 0)
+			else if (what == 7 && m.n_used < m.n_experts && m.close <= 0 && !m.weighs_input)
 				off.normed_weights = !m.normed_weights;
 			else if (what == 8 && m.n_ff_shared > 0)
 				off.n_ff_shared = 0;
@@ -1081,6 +1106,14 @@ static void every_number_counts(void **state)
 				off.conv = m.conv - 1;
 			else if (what == 22 && m.v_heads > m.k_heads)
 				off.tiled = !m.tiled;
+			else if (what == 23 && m.chunked)
+				off.chunked = false;
+			else if (what == 24 && m.plain_norms)
+				off.plain_norms = false;
+			else if (what == 25 && m.weighs_input)
+				off.weighs_input = false;
+			else if (what == 26 && m.still_grow > 0)
+				off.still_grow_every = 16;
 			else
 				continue;
 			oracle_logits(&off, f, tokens, FEWER, &last, 1, other);

@@ -326,6 +326,20 @@ static void test_halves(void **arg)
 		  &a);
 	assert_true(a.rope.grow == 0.1f && a.rope.grow_every == 16384 && a.rope.magnitude == 1);
 	assert_string_equal(a.family, "mistral3");
+#define LLAMA4 "{\"model_type\":\"llama4_text\"," SHAPE ",\"num_local_experts\":4,\"num_experts_per_tok\":1"
+	described("{\"model_type\":\"llama4\",\"text_config\":" LLAMA4
+		  ",\"intermediate_size_mlp\":32,\"moe_layers\":[0],"
+		  "\"no_rope_layers\":[],\"attention_chunk_size\":512,\"attn_temperature_tuning\":4}}",
+		  &a);
+	assert_true(a.n_ff == 32 && a.experts.n_ff == 16 && a.experts.n_ff_shared == 16 && a.experts.weighs_input);
+	assert_true(a.window == 512 && a.window_chunked && a.still_grow == 0.1f && a.qk_norm_plain && !a.qk_norm);
+	assert_string_equal(a.family, "llama4");
+	md_text(dir, "config.json", LLAMA4 "}");
+	refused("", SL_EINVAL, "intermediate_size_mlp is missing");
+	md_text(dir, "config.json", LLAMA4 ",\"intermediate_size_mlp\":32,\"moe_layers\":[1]}");
+	refused("", SL_EUNSUPPORTED, "moe_layers");
+	md_text(dir, "config.json", LLAMA4 ",\"intermediate_size_mlp\":32,\"no_rope_layers\":[0]}");
+	refused("", SL_EUNSUPPORTED, "no_rope_layers");
 	described("{\"model_type\":\"gpt_neox\"," SHAPE ",\"use_parallel_residual\":false,\"rotary_pct\":0.5,"
 		  "\"hidden_act\":\"gelu\"}",
 		  &a);
@@ -410,6 +424,24 @@ static void test_names(void **arg)
 	}
 }
 
+/* tokenizer.model with six pieces, and a token beside it. */
+static void write_spm(struct spm_file *spm, unsigned kind, bool collapse)
+{
+	sw_begin(spm, false);
+	sw_piece(spm, "\xE2\x96\x81", -2, TOK_NORMAL);
+	sw_piece(spm, "a", -3, TOK_NORMAL);
+	sw_piece(spm,
+		 "\xE2\x96\x81"
+		 "a",
+		 -1, TOK_NORMAL);
+	sw_trainer(spm, kind, false);
+	sw_normalizer(spm, NULL, 0, true, collapse);
+	md_write(dir, "tokenizer.model", spm->bytes, spm->n);
+	md_text(dir, "added_tokens.json", "{\"<t>\":6}");
+	md_text(dir, "tokenizer_config.json",
+		"{\"add_bos_token\":false,\"added_tokens_decoder\":{\"6\":{\"content\":\"<t>\",\"special\":false}}}");
+}
+
 /* SentencePiece's model where there is no tokenizer.json, with what is beside it. */
 static void test_spm_folder(void **arg)
 {
@@ -423,28 +455,16 @@ static void test_spm_folder(void **arg)
 	assert_int_equal(model_file_tokenizer(f, &t, &err), SL_EUNSUPPORTED);
 	assert_non_null(strstr(err.text, "it has neither tokenizer.json nor tokenizer.model"));
 	model_file_close(f);
-	sw_begin(&spm, false);
-	sw_piece(&spm, "\xE2\x96\x81", -2, TOK_NORMAL);
-	sw_piece(&spm, "a", -3, TOK_NORMAL);
-	sw_piece(&spm,
-		 "\xE2\x96\x81"
-		 "a",
-		 -1, TOK_NORMAL);
-	sw_trainer(&spm, 2, false);
-	sw_normalizer(&spm, NULL, 0, true, false);
-	md_write(dir, "tokenizer.model", spm.bytes, spm.n);
-	md_text(dir, "added_tokens.json", "{\"<t>\":7}");
-	md_text(dir, "tokenizer_config.json",
-		"{\"add_bos_token\":false,\"added_tokens_decoder\":{\"7\":{\"content\":\"<t>\",\"special\":false}}}");
+	write_spm(&spm, 2, false);
 	f = opened("");
 	/* Of 12 rows, those beyond the tokens go. */
-	assert_int_equal(model_file_find(f, "token_embd.weight")->dims[1], 8);
+	assert_int_equal(model_file_find(f, "token_embd.weight")->dims[1], 7);
 	if (model_file_tokenizer(f, &t, &err) != 0)
 		fail_msg("%s", err.text);
 	struct tok_ids ids = {0};
 	assert_int_equal(tokenizer_encode(t, "a<t>a", 5, NULL, &ids), 0);
-	assert_true(ids.n == 3 && ids.ids[0] == 5 && ids.ids[1] == 7 && ids.ids[2] == 5);
-	assert_true(tokenizer_n_vocab(t) == 8 && tokenizer_is_end(t, 1) && tokenizer_is_end(t, 2));
+	assert_true(ids.n == 3 && ids.ids[0] == 5 && ids.ids[1] == 6 && ids.ids[2] == 5);
+	assert_true(tokenizer_n_vocab(t) == 7 && tokenizer_is_end(t, 1) && tokenizer_is_end(t, 2));
 	tok_ids_dispose(&ids);
 	tokenizer_destroy(t);
 	model_file_close(f);
@@ -453,14 +473,51 @@ static void test_spm_folder(void **arg)
 	assert_int_equal(model_file_tokenizer(f, &t, &err), SL_EINVAL);
 	assert_non_null(strstr(err.text, "/tokenizer.model: not a SentencePiece model: malformed at byte"));
 	model_file_close(f);
-	/* GGUF gets its tokens from a tokenizer.json only. */
-	char in[256], out[256];
+}
+
+/* The ids of a folder with a SentencePiece model are those of the GGUF file that it becomes. */
+static void test_spm_written(void **arg)
+{
+	static struct spm_file spm;
+	static const char *const texts[] = {"a<t>a", " aa  a", "", "<s>a", "xa"};
 	struct quantize_how how = {.replace = true, .n_threads = 1};
-	md_path(in, dir, "");
-	md_path(out, dir, "out.gguf");
-	assert_int_equal(weight_plan_parse("q8_0", &how.plan, &err), 0);
+	struct sl_err err = {0};
+	char in[256], out[256];
+	(void)arg;
+	md_llama_folder(dir);
+	md_remove_file(dir, "tokenizer.json");
+	for (int unigram = 0; unigram < 2; unigram++) {
+		struct tokenizer *t, *u;
+		write_spm(&spm, unigram ? 1 : 2, unigram);
+		md_path(in, dir, "");
+		md_path(out, dir, "out.gguf");
+		assert_int_equal(weight_plan_parse("f32", &how.plan, &err), 0);
+		if (quantize_model(in, out, &how, NULL, NULL, &err) != 0)
+			fail_msg("%s", err.text);
+		struct model_file *f = opened(""), *g = opened("out.gguf");
+		assert_int_equal(model_file_tokenizer(f, &t, &err), 0);
+		if (model_file_tokenizer(g, &u, &err) != 0)
+			fail_msg("%s", err.text);
+		assert_true(tokenizer_digest(t) == tokenizer_digest(u) && tokenizer_bos(t) == tokenizer_bos(u));
+		for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+			struct tok_ids x = {0}, y = {0};
+			assert_int_equal(tokenizer_add_bos(t, &x), 0);
+			assert_int_equal(tokenizer_add_bos(u, &y), 0);
+			assert_int_equal(tokenizer_encode(t, texts[i], strlen(texts[i]), NULL, &x), 0);
+			assert_int_equal(tokenizer_encode(u, texts[i], strlen(texts[i]), NULL, &y), 0);
+			assert_true(x.n == y.n && memcmp(x.ids, y.ids, x.n * sizeof *x.ids) == 0);
+			tok_ids_dispose(&x);
+			tok_ids_dispose(&y);
+		}
+		tokenizer_destroy(t);
+		tokenizer_destroy(u);
+		model_file_close(f);
+		model_file_close(g);
+	}
+	write_spm(&spm, 2, true);
 	assert_int_equal(quantize_model(in, out, &how, NULL, NULL, &err), SL_EUNSUPPORTED);
-	assert_non_null(strstr(err.text, "a tokenizer.model can't be written to GGUF"));
+	assert_non_null(
+	    strstr(err.text, "tokenizer.model: GGUF has no key for remove_extra_whitespaces of a bpe model"));
 }
 
 int main(void)
@@ -469,6 +526,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_split, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_folder, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_spm_folder, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_spm_written, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_config, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_families, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
