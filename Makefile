@@ -250,7 +250,7 @@ gpu-kit: $(GPU_KIT) $(KIT)
 	$(Q)tests/gpu/pack.sh $(B) $(GPU_KIT:$(B)/%=%)
 
 # What every kernel needs of a device, as a committed result; fails if one spills or an architecture is missing.
-kernel-table: $(CUDA_SO) $(EMU_SO) $(filter $(B)/tests/kernels/%,$(GPU_TESTS))
+kernel-table: $(CUDA_SO) $(EMU_SO) $(filter $(B)/tests/kernels/%,$(GPU_TESTS)) $(B)/tests/kernels/test_joined
 	$(if $(NVCC),,$(error no CUDA toolkit (nvcc) found))
 	node tests/bench/kernels.mjs $(B) >tests/bench/results/kernels-$$(cat VERSION).md
 

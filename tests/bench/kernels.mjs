@@ -125,7 +125,7 @@ function walk(code) {
 function launches() {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-kernels-')), path = join(folder, 'launches');
   const env = { ...process.env, SLUICE_EMULATION_LAUNCHES: path, SLUICE_TEST_BACKEND: 'cuda-emulated' };
-  for (const test of ['ops', 'encoder_ops', 'attention', 'cuda_products', 'cuda_attention', 'sample']) {
+  for (const test of ['ops', 'encoder_ops', 'attention', 'cuda_products', 'cuda_attention', 'sample', 'joined', 'library']) {
     const { status, error } = spawnSync(join(build, `tests/kernels/test_${test}`), [], { env });
     // What it had not launched by then would look as if nothing did.
     if (status !== 0) throw new Error(`kernels.mjs: test_${test} in the emulation: ${error?.message ?? `exit status ${status}`}`);
@@ -145,6 +145,20 @@ function launches() {
 
 // Of a block: what its threads have asked for, and what is on its way to its shared memory, at most all of that.
 const inFlight = (k) => k.launch.threads * k.direct + Math.min(k.launch.threads * k.async, k.launch.shared);
+
+// A launch for another type of weights: what tests launch for one of them stands for all, where it is the same for each that
+// they launch. Types are the first argument of a template.
+const untyped = (title) => title.replace(/<[^,>]*/, '<');
+function byTemplate(titled) {
+  const of = new Map();
+  for (const { title, launch } of titled) {
+    if (!launch) continue;
+    const key = untyped(title), was = of.get(key) ?? launch;
+    const alike = of.get(key) !== null && was.threads === launch.threads && was.shared === launch.shared;
+    of.set(key, alike ? launch : null);
+  }
+  return of;
+}
 
 // ---- the table ----
 
@@ -172,7 +186,8 @@ for (const arch of archs) {
     'of what is needed'];
   console.log(`## ${arch} (${d.board}: ${(need / 1024).toFixed(1)} KiB in flight a multiprocessor for its ${d.rate / 1e12} TB/s)\n`);
   console.log(`| ${columns.join(' | ')} |\n|${'---|'.repeat(columns.length)}`);
-  const titled = found.map((k, i) => ({ ...k, title: names[i], launch: launched.get(k.name) }));
+  const titled = found.map((k, i) => ({ ...k, title: names[i], launch: launched.get(k.name) })), same = byTemplate(titled);
+  for (const k of titled) k.launch ??= k.title.includes('<') ? same.get(untyped(k.title)) ?? undefined : undefined;
   titled.sort((a, b) => a.title.localeCompare(b.title)).forEach((k) => {
     if (k.spills > 0 || k.frame > 0)
       wrong.push(`${arch}: ${k.title} uses local memory: ${k.frame} bytes, ${k.spills} instructions`);
