@@ -122,8 +122,7 @@ static void read_yarn(struct reader *r, struct arch_rope *rope)
 	rope->beta_slow = get_float(r, "rope.scaling.yarn_beta_slow", 0.01, 1e6, 1);
 	rope->fractional = find(r)->oss; /* its configuration's truncate; GGUF has no key for it */
 	if (find(r)->latent) {
-		/* The key is a tenth of the configuration's mscale_all_dim; mscale has none and is taken to be equal.
-		 */
+		/* The key is a tenth of mscale_all_dim; mscale has none and is taken to be equal. */
 		float tenth = (float)get_float(r, "rope.scaling.yarn_log_multiplier", 0, 10, 0);
 		rope->all_dim = (double)(tenth / 0.1f);
 		rope->magnitude = tenth > 0 ? 1 : 0;

@@ -4,6 +4,7 @@
  * or of woven ones (hf_woven.h).
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -146,6 +147,16 @@ struct listing {
 
 static const char both[] = ".ffn_gate_up_exps.weight";
 
+/* Layers after the last of the configuration's, which draft (arch.h: n_drafting): nothing reads them. */
+static bool only_drafts(const struct hf_folder *f, const char *name)
+{
+	uint64_t n = count_in(f->config, "num_hidden_layers"), more = count_in(f->config, "num_nextn_predict_layers");
+	const char *at = strncmp(name, "model.layers.", 13) == 0 ? name + 13 : "";
+	size_t digits = strspn(at, "0123456789");
+	uint64_t layer = digits > 0 && digits <= 4 && at[digits] == '.' ? strtoull(at, NULL, 10) : 0;
+	return n > 0 && layer >= n && layer < n + more;
+}
+
 /* SL_EINVAL: it is a component of a matrix that is not there, which would change the weights. */
 static int translate(const struct listing *l, const struct st_tensor *s, struct translation *t)
 {
@@ -153,6 +164,8 @@ static int translate(const struct listing *l, const struct st_tensor *s, struct 
 	char plain[ST_MAX_NAME + 16];
 	enum hf_role role = f->quant != NULL ? hf_matrix_role(s, plain, sizeof plain) : HF_WHOLE;
 	*t = (struct translation){.n = 0, .quantized = role == HF_MAIN};
+	if (only_drafts(f, s->name))
+		return 0;
 	if (role == HF_WHOLE && (t->n = hf_woven_parts(&l->weave, s->name)) > 0) {
 		t->woven = true;
 		for (int k = 0; k < t->n; k++)

@@ -35,8 +35,7 @@ struct kn_sets {
 	const float *x;
 };
 
-/* No pieces, and room for those of n_rows rows of n_matrices matrices, in b->pieces. n_in: the widest row. SL_ENOMEM.
- */
+/* No pieces, and room for n_rows rows of n_matrices matrices, in b->pieces. n_in: the widest row. SL_ENOMEM. */
 int kn_pieces_reserve(struct kn_backend *b, int n_rows, int n_matrices, int n_in);
 /* The next matrix has rows at … at + n - 1. */
 void kn_pieces_add(struct kn_pieces *p, int matrix, int at, int n);

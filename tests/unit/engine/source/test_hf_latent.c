@@ -143,6 +143,31 @@ static void test_refused(void **arg)
 	}
 }
 
+/* One more layer than num_hidden_layers drafts, and is not listed; the one after it is. */
+static void test_drafting(void **arg)
+{
+	(void)arg;
+	static const char head[] =
+	    "{\"model.layers.1.eh_proj.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
+	    "\"model.layers.2.eh_proj.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[8,16]},"
+	    "\"model.layers.1.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[16,24]},"
+	    "\"model.layers.0.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[24,32]}}";
+	uint8_t file[8 + sizeof head + 8 + 32] = {0};
+	size_t n = (sizeof head - 1 + 7) / 8 * 8;
+	memset(file + 8, ' ', n);
+	memcpy(file + 8, head, sizeof head - 1);
+	file[0] = (uint8_t)n;
+	file[1] = (uint8_t)(n >> 8);
+	md_text(dir, "config.json",
+		"{\"model_type\":\"deepseek_v3\",\"num_hidden_layers\":1,\"num_nextn_predict_layers\":1}");
+	md_write(dir, "model.safetensors", file, 8 + n + 32);
+	struct model_file *f = opened("");
+	assert_int_equal(model_file_n_tensors(f), 2);
+	assert_non_null(model_file_find(f, "blk.0.ffn_up.weight"));
+	assert_non_null(model_file_find(f, "model.layers.2.eh_proj.weight"));
+	model_file_close(f);
+}
+
 static void test_names(void **arg)
 {
 	(void)arg;
@@ -170,6 +195,7 @@ int main(void)
 					   cmocka_unit_test_setup_teardown(test_v3, setup, teardown),
 					   cmocka_unit_test_setup_teardown(test_v2_groups, setup, teardown),
 					   cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+					   cmocka_unit_test_setup_teardown(test_drafting, setup, teardown),
 					   cmocka_unit_test(test_names)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
