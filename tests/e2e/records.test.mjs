@@ -3,7 +3,7 @@
 // text of a request or an answer, or a key.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, chmodSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, chmodSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -77,9 +77,15 @@ test('an answer that is shared or repeated is one of its own', async () => {
   assert.deepEqual(twins.map((t) => t.shared), [undefined, true], JSON.stringify(twins));
   assert.ok('queue_ms' in twins[0] && !('queue_ms' in twins[1]) && twins[1].ttft_ms > 0 && twins[1].itl_ms > 0, JSON.stringify(twins));
   const again = (id) => chat(server.http, server.keys.paid, { model: 'demo-small', messages: user('same again') }, { headers: { 'x-request-id': id, 'idempotency-key': 'k-1' } });
-  const first = await again('once-1'), second = await again('once-2');
-  assert.equal(second.text, first.text);
-  const line = await record('once-2');
+  const first = await again('once-0');
+  // As long as its generation is there it is shared; then the stored answer is repeated.
+  let i = 0;
+  const line = await until(async () => {
+    assert.equal((await again(`once-${++i}`)).text, first.text);
+    const r = await record(`once-${i}`);
+    assert.ok(r.shared || r.ended_by === 'repeated', JSON.stringify(r));
+    return r.shared ? null : r;
+  }, PATIENCE);
   assert.deepEqual([line.status, line.ended_by, line.good, 'ttft_ms' in line], [200, 'repeated', null, false], JSON.stringify(line));
 });
 
@@ -136,6 +142,26 @@ test('a file that was moved away is begun anew, at once and by a reload', async 
   await ask(server.keys.paid, { messages: user('reloaded') }, 'moved-2');
   assert.ok(await record('moved-2'), 'in the new file');
   assert.ok(await until(() => [...read(), ...read(`${FILE}.old`)].find((r) => r.request_id === 'moved-1'), PATIENCE), 'in either');
+});
+
+test('a file that can not be written: records are counted as lost and that is logged once; answers come', async () => {
+  const inner = join(folder, 'inner'), file = join(inner, 'requests.jsonl');
+  const make = () => { mkdirSync(inner); chmodSync(inner, 0o777); };
+  make();
+  const s = await startServer({ echo: true, sets: [`log.requests.to=${file}`, 'engine.echo.ttft=0'] });
+  const one = async (id) => assert.equal((await chat(s.http, s.keys.paid, { model: 'demo-small', messages: user('a b') }, { headers: { 'x-request-id': id } })).text, 'a b');
+  const lost = async () => sum(samples(await s.metrics()), 'sluice_request_records_lost_total', { why: 'write' });
+  try {
+    await one('kept-1');
+    assert.ok(await record('kept-1', file));
+    rmSync(inner, { recursive: true });
+    // The name is looked up once a second at most.
+    for (let i = 0; await lost() < 2; i++) { assert.ok(i < 2000, s.log()); await one(`lost-${i}`); }
+    assert.equal(s.log().split("requests' records are lost").length, 2, s.log());
+    make();
+    assert.ok(await until(async () => { await one('back-1'); return read(file).some((r) => r.request_id === 'back-1'); }, PATIENCE), s.log());
+    assert.ok(await until(() => s.log().includes("requests' records are written again"), PATIENCE), s.log());
+  } finally { await s.stop(); }
 });
 
 test('standard error, a sample, and a file that can not be', async () => {
