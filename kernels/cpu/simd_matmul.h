@@ -219,4 +219,4 @@ static float sum_squares(const float *x, int n)
 }
 
 /* Members of every instruction set's table. */
-#define LOOPS .matmul = matmul, .sum_squares = sum_squares, ATTENTION
+#define LOOPS .matmul = matmul, .sum_squares = sum_squares, .delta = delta, ATTENTION
