@@ -42,8 +42,8 @@ int hub_token_read(const struct sluice_config *cfg, const char *path, struct hub
 /* The handler of the signals that stop a process, except those that are ignored (nohup). Without SA_RESTART: what waits
  * then ends. */
 void hub_catch_signals(void (*handler)(int));
-/* Waits until fd has input or its other end is closed. False: a handler has set *stop, be it before the call or between two
- * looks, or poll fails. */
+/* Waits until fd has input or its other end is closed. False: a handler has set *stop, be it before the call or
+ * between two looks, or poll fails. */
 bool hub_wait_input(int fd, const volatile sig_atomic_t *stop);
 /* fork(); no signal reaches the child while it still has the handlers of its parent, which would swallow it. */
 pid_t hub_fork(void);

@@ -44,6 +44,14 @@ struct kn_seen {
 	float max, sum;
 };
 
+/* A head of the delta rule (kernels.h: kn_delta) at one row: its key and query, both divided as they are to be, what
+ * the state is multiplied with, and the weight of the change. */
+struct kn_delta_row {
+	const float *k, *q; /* [k_dim] */
+	int k_dim, v_dim;
+	float keep, beta;
+};
+
 /* Packs its share, `part` of n_parts, of rows x [n_rows][n_in]. Shares may run side by side. */
 typedef void kn_pack_fn(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 /* As kn_isa.matmul, of packed rows. */
@@ -97,6 +105,9 @@ struct kn_isa {
 			 const int32_t *rows, int n_rows, float *y, int width);
 	/* Σ x[i]² in the order above. */
 	float (*sum_squares)(const float *x, int n);
+	/* s [k_dim][v_dim] goes on by the row with these values; y is what the query finds. Sums over k_dim are in
+	 * order, by fused multiply-add. */
+	void (*delta)(const struct kn_delta_row *r, float *s, const float *v, float *y);
 };
 
 extern const struct kn_isa kn_isa_avx2, kn_isa_avx2_int8, kn_isa_avx512, kn_isa_vnni, kn_isa_amx, kn_isa_amx_int8;

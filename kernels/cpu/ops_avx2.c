@@ -84,6 +84,7 @@ static inline vf lookup_at(struct lookup t, vi q)
 
 #include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"
+#include "kernels/cpu/simd_recurrent.h"
 
 const struct kn_isa kn_isa_avx2 = {
     .name = "cpu-avx2",

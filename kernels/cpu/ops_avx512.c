@@ -85,6 +85,7 @@ static inline vf lookup_at(struct lookup t, vi q) { return _mm512_permutexvar_ps
 
 #include "kernels/cpu/simd_attention.h"
 #include "kernels/cpu/simd_matmul.h"
+#include "kernels/cpu/simd_recurrent.h"
 
 const struct kn_isa kn_isa_avx512 = {
     .name = "cpu-avx512",

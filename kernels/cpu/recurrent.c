@@ -2,10 +2,6 @@
  *
  * Recurrent layers: causal convolutions and the gated delta rule. Threads divide channels or heads; positions follow
  * one another, so neither chunks nor threads change a result. Adjacent rows of one sequence are a run.
- *
- * VERSIONS (16 heads of 128 × 128, one row)
- *   1  this: a state's row of one key element is multiplied, added to what the key finds, and written once; then read
- *      again for the update and the query. Two passes over 64 KiB, which stay in the L2 cache.
  */
 #include <math.h>
 #include <string.h>
@@ -111,6 +107,7 @@ int kn_cpu_conv(struct kn_backend *b, const struct kn_conv *c, const float *x, i
 /* ---- the delta rule ---- */
 
 struct delta {
+	const struct kn_backend *b;
 	const struct kn_step *step;
 	const struct kn_delta *d;
 	const float *qkv, *beta, *alpha;
@@ -118,44 +115,13 @@ struct delta {
 	int n_rows, n_parts;
 };
 
-/* What a head's row of length n is divided by. */
-static float length_of(const float *x, int n)
+/* x[n] divided by its length, then multiplied. */
+static void unit(const struct kn_backend *b, const float *x, int n, float factor, float *y)
 {
 	static const float eps = 1e-6f;
-	float sum = 0;
+	float scale = factor / sqrtf(b->isa->sum_squares(x, n) + eps);
 	for (int i = 0; i < n; i++)
-		sum += x[i] * x[i];
-	return sqrtf(sum + eps);
-}
-
-/* s *= keep; found += k · s. */
-static void decay(float *s, float keep, float k, int n, float *found)
-{
-	int i = 0;
-	for (; i + SOME <= n; i += SOME) {
-		some now = some_load(s + i) * keep;
-		some_store(s + i, now);
-		some_store(found + i, some_load(found + i) + now * k);
-	}
-	for (; i < n; i++) {
-		s[i] *= keep;
-		found[i] += s[i] * k;
-	}
-}
-
-/* s += k · change; y += q · s. */
-static void update(float *s, float k, const float *change, float q, int n, float *y)
-{
-	int i = 0;
-	for (; i + SOME <= n; i += SOME) {
-		some now = some_load(s + i) + some_load(change + i) * k;
-		some_store(s + i, now);
-		some_store(y + i, some_load(y + i) + now * q);
-	}
-	for (; i < n; i++) {
-		s[i] += change[i] * k;
-		y[i] += s[i] * q;
-	}
+		y[i] = x[i] * scale;
 }
 
 static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
@@ -166,21 +132,17 @@ static void delta_row(const struct delta *j, int r, int head, float *state)
 	size_t keys = (size_t)d->k_heads * (size_t)d->k_dim, values = (size_t)d->v_heads * (size_t)d->v_dim;
 	int of = d->tiled ? head % d->k_heads : head / (d->v_heads / d->k_heads), at = r * d->v_heads + head;
 	const float *row = j->qkv + (size_t)r * (2 * keys + values), *q = row + (size_t)of * (size_t)d->k_dim;
-	const float *k = q + keys, *v = row + 2 * keys + (size_t)head * (size_t)d->v_dim;
-	float *y = j->y + (size_t)r * values + (size_t)head * (size_t)d->v_dim, change[KN_MAX_DELTA];
-	float q_scale = 1.0f / (length_of(q, d->k_dim) * sqrtf((float)d->k_dim)),
-	      k_scale = 1.0f / length_of(k, d->k_dim);
-	float keep = expf(d->a[head] * softplus(j->alpha[at] + d->dt[head]));
-	float beta = 1.0f / (1.0f + expf(-j->beta[at]));
-	memset(change, 0, (size_t)d->v_dim * sizeof *change);
-	for (int i = 0; i < d->k_dim; i++)
-		decay(state + (size_t)i * (size_t)d->v_dim, keep, k[i] * k_scale, d->v_dim, change);
-	for (int i = 0; i < d->v_dim; i++) {
-		change[i] = (v[i] - change[i]) * beta;
-		y[i] = 0;
-	}
-	for (int i = 0; i < d->k_dim; i++)
-		update(state + (size_t)i * (size_t)d->v_dim, k[i] * k_scale, change, q[i] * q_scale, d->v_dim, y);
+	const float *v = row + 2 * keys + (size_t)head * (size_t)d->v_dim;
+	float k_unit[KN_MAX_DELTA], q_unit[KN_MAX_DELTA];
+	unit(j->b, q, d->k_dim, 1.0f / sqrtf((float)d->k_dim), q_unit);
+	unit(j->b, q + keys, d->k_dim, 1, k_unit);
+	struct kn_delta_row one = {.k = k_unit,
+				   .q = q_unit,
+				   .k_dim = d->k_dim,
+				   .v_dim = d->v_dim,
+				   .keep = expf(d->a[head] * softplus(j->alpha[at] + d->dt[head])),
+				   .beta = 1.0f / (1.0f + expf(-j->beta[at]))};
+	j->b->isa->delta(&one, state, v, j->y + (size_t)r * values + (size_t)head * (size_t)d->v_dim);
 }
 
 static void run_delta(void *ctx, int part)
@@ -204,7 +166,8 @@ static void run_delta(void *ctx, int part)
 int kn_cpu_delta(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
 		 const float *alpha, int n_rows, float *y)
 {
-	struct delta j = {.step = b->step, .d = d, .qkv = qkv, .beta = beta, .alpha = alpha, .y = y, .n_rows = n_rows};
+	struct delta j = {
+	    .b = b, .step = b->step, .d = d, .qkv = qkv, .beta = beta, .alpha = alpha, .y = y, .n_rows = n_rows};
 	b->packed_of = NULL;
 	j.n_parts = kn_parts_of(b, (int64_t)n_rows * d->v_heads * d->k_dim * d->v_dim * 4);
 	j.n_parts = j.n_parts < d->v_heads ? j.n_parts : d->v_heads;

@@ -221,4 +221,6 @@ static float sum_squares(const float *x, int n)
 /* Members of every instruction set's table. */
 #include "kernels/cpu/simd_lora.h"
 
-#define LOOPS .lora_dots = lora_dots, .lora_add = lora_add, .matmul = matmul, .sum_squares = sum_squares, ATTENTION
+#define LOOPS                                                                                                       \
+	.lora_dots = lora_dots, .lora_add = lora_add, .matmul = matmul, .sum_squares = sum_squares, .delta = delta, \
+	ATTENTION

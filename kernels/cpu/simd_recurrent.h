@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The delta rule's inner loops, for every instruction set. A few vectors of columns go through all rows of the state
+ * twice, with their sums in registers: first for what the key finds, then for the update and what the query finds.
+ *
+ * VERSIONS (instructions for a head of 128 × 128, one row, with 512 bits)
+ *   1  row by row over all columns, sums in memory, vectors of 128 bits, in the file for all sets     90,000
+ *   2  this                                                                                            8,000
+ */
+enum { DELTA_VECTORS = 4 };
+
+/* n vectors of columns from s on. */
+INLINE void delta_columns(const struct kn_delta_row *r, float *s, const float *v, float *y, int n)
+{
+	vf sum[DELTA_VECTORS], change[DELTA_VECTORS], keep = v_set(r->keep), beta = v_set(r->beta);
+	const float *key = r->k, *query = r->q;
+	size_t row = (size_t)r->v_dim;
+	const int k_dim = r->k_dim;
+	UNROLL_FOR(int k = 0; k < n; k++)
+		sum[k] = v_set(0);
+	for (int i = 0; i < k_dim; i++) {
+		vf by_key = v_set(key[i]);
+		UNROLL_FOR(int k = 0; k < n; k++)
+			sum[k] = v_fma(v_load(s + (size_t)i * row + k * LANES), by_key, sum[k]);
+	}
+	UNROLL_FOR(int k = 0; k < n; k++) {
+		change[k] = (v_load(v + k * LANES) - sum[k] * keep) * beta;
+		sum[k] = v_set(0);
+	}
+	for (int i = 0; i < k_dim; i++) {
+		vf by_key = v_set(key[i]), by_query = v_set(query[i]);
+		UNROLL_FOR(int k = 0; k < n; k++) {
+			float *at = s + (size_t)i * row + k * LANES;
+			vf now = v_fma(change[k], by_key, v_load(at) * keep);
+			v_store(at, now);
+			sum[k] = v_fma(now, by_query, sum[k]);
+		}
+	}
+	UNROLL_FOR(int k = 0; k < n; k++)
+		v_store(y + k * LANES, sum[k]);
+}
+
+/* One column, with the same roundings. */
+static void delta_column(const struct kn_delta_row *r, float *s, float v, float *y)
+{
+	float found = 0, sum = 0;
+	size_t row = (size_t)r->v_dim;
+	for (int i = 0; i < r->k_dim; i++)
+		found = __builtin_fmaf(s[(size_t)i * row], r->k[i], found);
+	float change = (v - found * r->keep) * r->beta;
+	for (int i = 0; i < r->k_dim; i++) {
+		float *at = s + (size_t)i * row;
+		*at = __builtin_fmaf(change, r->k[i], *at * r->keep);
+		sum = __builtin_fmaf(*at, r->q[i], sum);
+	}
+	*y = sum;
+}
+
+static void delta(const struct kn_delta_row *r, float *s, const float *v, float *y)
+{
+	int j = 0;
+	for (; j + DELTA_VECTORS * LANES <= r->v_dim; j += DELTA_VECTORS * LANES)
+		delta_columns(r, s + j, v + j, y + j, DELTA_VECTORS);
+	for (; j + LANES <= r->v_dim; j += LANES)
+		delta_columns(r, s + j, v + j, y + j, 1);
+	for (; j < r->v_dim; j++)
+		delta_column(r, s + j, v[j], y + j);
+}
