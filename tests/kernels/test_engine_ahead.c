@@ -5,7 +5,6 @@
  * does nothing before somebody waits for it (tests/emulation/emu_queue.h), so whatever is changed or read too early
  * shows. Run from the repository's root.
  */
-#define RUN_SLOWLY /* beside other work */
 #include "tests/unit/engine/core/engine_run.h"
 
 #include <math.h>

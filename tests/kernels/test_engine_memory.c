@@ -6,7 +6,6 @@
  * for bit, in every type; and after random cancels, pre-emptions and a device that fails no memory, graph or device is
  * left. Run from the repository's root.
  */
-#define RUN_SLOWLY /* beside other work */
 #include "tests/unit/engine/core/engine_run.h"
 
 #include "base/fault.h"
