@@ -68,6 +68,8 @@ struct kn_backend {
 	/* For attention: sums of a block for each thread, or of all blocks where a sequence is divided. */
 	float *sums;
 	size_t n_sums;
+	void *lora_tiles; /* lora.c: of all threads */
+	size_t lora_bytes;
 	struct kn_by_expert *by_expert; /* experts.c; NULL: no step had experts */
 	struct kn_pieces *pieces;       /* grouped.c; NULL likewise */
 	char line[64];
@@ -113,6 +115,8 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;
 KN_CPU_OPS(KN_CPU_DECLARE)
 
+/* Grows the area *at of *have bytes to at least `bytes`; its content is lost. SL_ENOMEM. */
+int kn_reserve_bytes(void **at, size_t *have, size_t bytes);
 /* Room for packed rows of n_in floats, at least n_rows of them and `least` bytes, where the instruction set packs.
  * Earlier content is lost. SL_ENOMEM. */
 int kn_reserve_packed(struct kn_backend *b, int n_rows, int n_in, size_t least);

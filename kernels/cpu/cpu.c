@@ -71,6 +71,7 @@ static void cpu_close(struct kn_backend *b)
 	kn_pieces_free(b->pieces);
 	kn_memory_give(b->tiles);
 	kn_memory_give(b->packed);
+	kn_memory_give(b->lora_tiles);
 	sl_free(b);
 }
 
@@ -83,8 +84,7 @@ static size_t half_cache(void)
 	return bytes >= 1 << 19 && bytes <= 1 << 24 ? (size_t)bytes / 2 : 1 << 18;
 }
 
-/* Grows the area *at of *have bytes to at least `bytes`; its content is lost. */
-static int reserve_bytes(void **at, size_t *have, size_t bytes)
+int kn_reserve_bytes(void **at, size_t *have, size_t bytes)
 {
 	void *grown;
 	if (bytes <= *have)
@@ -103,7 +103,7 @@ static int reserve_tiles(struct kn_backend *b, int n_in)
 	size_t each = kn_least_tile(n_in) * sizeof(float), half = half_cache() / KN_ALIGN * KN_ALIGN, bytes;
 	each = each > half ? each : half;
 	if (__builtin_mul_overflow(each, (size_t)kn_pool_n_threads(b->pool), &bytes) ||
-	    reserve_bytes(&b->tiles, &b->tiles_bytes, bytes) != 0)
+	    kn_reserve_bytes(&b->tiles, &b->tiles_bytes, bytes) != 0)
 		return SL_ENOMEM;
 	b->tile_floats = b->tiles_bytes / (size_t)kn_pool_n_threads(b->pool) / sizeof(float);
 	return 0;
@@ -112,7 +112,7 @@ static int reserve_tiles(struct kn_backend *b, int n_in)
 int kn_reserve_packed(struct kn_backend *b, int n_rows, int n_in, size_t least)
 {
 	size_t bytes = b->isa->packs == NULL ? 0 : b->isa->packed_bytes(n_rows, n_in) + KN_ALIGN;
-	return bytes == 0 ? 0 : reserve_bytes(&b->packed, &b->packed_bytes, bytes > least ? bytes : least);
+	return bytes == 0 ? 0 : kn_reserve_bytes(&b->packed, &b->packed_bytes, bytes > least ? bytes : least);
 }
 
 /* Room for one more weight in the order of products. */

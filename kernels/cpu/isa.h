@@ -58,6 +58,8 @@ typedef void kn_pack_fn(int type, const float *x, int n_rows, int n_in, int part
 typedef void kn_matmul_packed_fn(const struct kn_weight *w, int o0, int o1, const void *packed, int n_rows, float *y,
 				 float *tile, size_t tile_floats);
 
+enum { KN_LORA_DOTS = 4 }; /* rows of A that are computed together, at most */
+
 struct kn_isa {
 	const char *name; /* of the backend: "cpu-avx2" */
 	int tile_outputs; /* whole tiles of a product are multiples of it, a cache line of y at least */
@@ -96,9 +98,10 @@ struct kn_isa {
 	void (*merge)(const float *part, const struct kn_seen *of_part, struct kn_seen *seen, float *out, int dim);
 	/* Stores x[n], one token of a key head, as consecutive elements of a type. Returns their scale. */
 	float (*put_kv)(int type, const float *x, int n, void *out);
-	/* t[i·t_width + j] = a[j] · x[rows[i]] for n_a rows of a [..][n_in] and all rows, in the order above. */
+	/* t[i·t_width + j] = a[j] · x[rows[i]] for n_a rows of a [..][n_in] and all rows, in the order above. tile:
+	 * scratch memory, KN_LORA_DOTS · n_in floats; or NULL. */
 	void (*lora_dots)(int type, const void *a, int n_a, int n_in, const float *x, const int32_t *rows, int n_rows,
-			  float *t, int t_width);
+			  float *t, int t_width, float *tile);
 	/* y[rows[i]·width + o] += scale · Σ_j t[i·t_width + j] · b[j][o], j in order, for o in [o0, o1); o0 is a
 	 * multiple of KN_LORA_TILE, and so is o1, unless it is n_out. */
 	void (*lora_add)(int type, const struct kn_lora_part *p, int o0, int o1, const float *t, int t_width,

@@ -7,7 +7,7 @@
 #include "kernels/cpu/backend.h"
 
 enum {
-	UNIT_RANK = 4, /* rows of A that are computed together */
+	UNIT_RANK = KN_LORA_DOTS,
 	UNIT_OUT = 4 * KN_LORA_TILE,
 };
 
@@ -18,8 +18,14 @@ struct lora_job {
 	float *t;
 	const struct kn_lora_out *outs; /* NULL: shrink */
 	int64_t weight;                 /* units of all groups, each times its rows */
+	size_t tile_floats;             /* of a thread: rows of A that are widened */
 	int n_parts;
 };
+
+static float *tile_of(const struct lora_job *j)
+{
+	return j->tile_floats > 0 ? (float *)j->b->lora_tiles + (size_t)kn_pool_self() * j->tile_floats : NULL;
+}
 
 static int units_of(const struct lora_job *j, const struct kn_lora *l, int part)
 {
@@ -34,7 +40,7 @@ static void shrink(const struct lora_job *j, const struct kn_lora_group *g, int 
 	int j0 = u0 * UNIT_RANK, j1 = u1 * UNIT_RANK < l->rank ? u1 * UNIT_RANK : l->rank;
 	const uint8_t *a = (const uint8_t *)l->a + (size_t)j0 * kn_row_bytes(l->type, (size_t)l->n_in);
 	j->b->isa->lora_dots(l->type, a, j1 - j0, l->n_in, j->x, j->rows->rows + g->first, g->n,
-			     j->t + (size_t)g->first * (size_t)j->rows->t_width + j0, j->rows->t_width);
+			     j->t + (size_t)g->first * (size_t)j->rows->t_width + j0, j->rows->t_width, tile_of(j));
 }
 
 static void expand(const struct lora_job *j, const struct kn_lora_group *g, int part, int u0, int u1)
@@ -76,6 +82,8 @@ static int run(struct kn_backend *b, struct lora_job *j)
 		const struct kn_lora_group *g = &j->rows->groups[i];
 		for (int part = 0; part < (j->outs == NULL ? 1 : g->lora->n_parts); part++) {
 			int each = j->outs == NULL ? UNIT_RANK * g->lora->n_in : UNIT_OUT * g->lora->parts[part].rank;
+			if (j->outs == NULL && (size_t)each > j->tile_floats)
+				j->tile_floats = (size_t)each;
 			int64_t units = units_of(j, g->lora, part) * (int64_t)g->n;
 			j->weight += units;
 			work += units * each;
@@ -83,6 +91,10 @@ static int run(struct kn_backend *b, struct lora_job *j)
 	}
 	if (j->weight == 0)
 		return 0;
+	j->tile_floats = (j->tile_floats + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN;
+	if (kn_reserve_bytes(&b->lora_tiles, &b->lora_bytes,
+			     j->tile_floats * (size_t)kn_pool_n_threads(b->pool) * sizeof(float)) != 0)
+		j->tile_floats = 0; /* it is faster with them, no more */
 	b->packed_of = NULL;
 	b->work += work;
 	j->b = b;
