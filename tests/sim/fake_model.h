@@ -18,6 +18,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/model/adapters.h"
 #include "engine/model/model.h"
 #include "engine/model/residence.h"
 #include "engine/sample/sampler.h"
@@ -669,6 +670,28 @@ int model_kv_type(const struct model_arch *a, const struct kn_ops *ops)
 {
 	(void)a;
 	return kn_kv_type_auto(ops);
+}
+
+struct kn_kv model_kv_layout(const struct model_arch *a, int type, int page_tokens, int n_layers)
+{
+	return (struct kn_kv){.type = type,
+			      .page_tokens = page_tokens,
+			      .n_layers = n_layers,
+			      .n_kv_heads = a->n_kv_heads,
+			      .head_dim = a->head_dim};
+}
+
+/* It takes no adapters. */
+int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_err *err)
+{
+	(void)m, (void)slot;
+	return sl_errf(err, SL_EUNSUPPORTED, "%s: a fake model takes no adapters", path);
+}
+
+uint64_t model_adapter_bytes(const struct model *m, int slot)
+{
+	(void)m, (void)slot;
+	return 0;
 }
 
 int model_pooled_width(const struct model *m)
