@@ -505,7 +505,7 @@ static void test_spm_written(void **arg)
 			assert_int_equal(tokenizer_add_bos(u, &y), 0);
 			assert_int_equal(tokenizer_encode(t, texts[i], strlen(texts[i]), NULL, &x), 0);
 			assert_int_equal(tokenizer_encode(u, texts[i], strlen(texts[i]), NULL, &y), 0);
-			assert_true(x.n == y.n && memcmp(x.ids, y.ids, x.n * sizeof *x.ids) == 0);
+			assert_true(x.n == y.n && (x.n == 0 || memcmp(x.ids, y.ids, x.n * sizeof *x.ids) == 0));
 			tok_ids_dispose(&x);
 			tok_ids_dispose(&y);
 		}
