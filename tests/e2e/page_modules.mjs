@@ -12,16 +12,11 @@ globalThis.crypto ??= webcrypto; // Node 18 has it, but not as a global
 
 export const www = new URL('../../gateway/www/', import.meta.url);
 
-/** A new folder with them: what is loaded from it has a state of its own. */
-export async function copied() {
-  const folder = await mkdtemp(join(tmpdir(), 'sluice-page-'));
-  await cp(fileURLToPath(www), folder, { recursive: true });
-  await writeFile(join(folder, 'package.json'), '{"type":"module"}');
-  after(() => rm(folder, { recursive: true }));
-  return folder;
-}
-
-export const copy = await copied();
+/** A folder with them. */
+export const copy = await mkdtemp(join(tmpdir(), 'sluice-page-'));
+await cp(fileURLToPath(www), copy, { recursive: true });
+await writeFile(join(copy, 'package.json'), '{"type":"module"}');
+after(() => rm(copy, { recursive: true }));
 
 /** A module of the page, by the name of its file. */
-export const load = (name, folder = copy) => import(pathToFileURL(join(folder, name)));
+export const load = (name) => import(pathToFileURL(join(copy, name)));

@@ -7,14 +7,11 @@ import { pathToFileURL } from 'node:url';
 import { countSteps } from './page_steps.mjs';
 import { jumble, random } from './page_corpus.mjs';
 import { createElement, htmlOf, installDocument } from './page_dom.mjs';
-import { copied, load } from './page_modules.mjs';
+import { copy, load } from './page_modules.mjs';
 
 installDocument();
 const { StreamRenderer, renderInto } = await load('render.js');
 await (await load('math.js')).loadLibrary(); // formulas are drawn at once
-const apart = await copied(); // whose steps are counted: code that is counted is slow
-const { StreamRenderer: CountedRenderer } = await load('render.js', apart);
-await (await load('math.js', apart)).loadLibrary();
 
 function whole(text) {
   const root = createElement('div');
@@ -101,10 +98,7 @@ test('a text that turns out shorter is drawn anew', () => {
 
 const PIECE = 16; // characters
 const SIZES = process.env.THOROUGH === undefined ? [6_250, 50_000] : [12_500, 100_000];
-let count = (work) => { // once the tests above have run their code
-  count = countSteps(pathToFileURL(apart).href);
-  return count(work);
-};
+const count = countSteps(pathToFileURL(copy).href);
 const lines = (make) => (n) => { let s = ''; for (let i = 0; s.length < n; i++) s += make(i); return s.slice(0, n); };
 const after1 = (head, make) => (n) => head + lines(make)(n);
 
@@ -145,7 +139,7 @@ BLOCKS['lists in lists'] = lines((i) => `${' '.repeat(2 * (i % 200))}- a\n`);
 
 /** The steps that an answer takes which comes in small pieces. */
 function stepsOf(text) {
-  const renderer = new CountedRenderer(createElement('div'));
+  const renderer = new StreamRenderer(createElement('div'));
   const cuts = cutsOf(text, () => PIECE).map((cut) => text.slice(0, cut)); // not the renderer's work
   return count(() => {
     for (const part of cuts) renderer.update(part);
