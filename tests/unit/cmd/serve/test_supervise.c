@@ -98,11 +98,11 @@ static struct run start_with(const char *a, const char *b, uint64_t hang_ms, uin
 
 static struct run start(const char *a, const char *b) { return start_with(a, b, 5000, 5000); }
 
-/* The next line, or "" when none comes within ten seconds or all writers have gone. */
+/* The next line, or "" when none comes within a minute or all writers have gone. */
 static const char *word(struct run *r)
 {
 	static char line[256];
-	uint64_t deadline = clock_now_ns() + 10 * NS_PER_S;
+	uint64_t deadline = clock_now_ns() + 60 * NS_PER_S;
 	for (;;) {
 		char *end = memchr(r->rest, '\n', r->n);
 		if (end != NULL) {
@@ -114,7 +114,7 @@ static const char *word(struct run *r)
 			return line;
 		}
 		struct pollfd p = {.fd = r->words, .events = POLLIN};
-		if (clock_now_ns() >= deadline || poll(&p, 1, 10000) != 1)
+		if (clock_now_ns() >= deadline || poll(&p, 1, 60000) != 1)
 			return "";
 		ssize_t n = read(r->words, r->rest + r->n, sizeof r->rest - r->n);
 		if (n <= 0)
@@ -432,22 +432,23 @@ static struct run start_replaceable(const char *first, const char *second)
 		const char *argv_b[] = {"test_supervise", "child", "old", first, NULL};
 		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
 							   {.name = "b", .argv = argv_b, .replaceable = true}};
-		const struct supervise_config cfg = {.exe = "/proc/self/exe",
-						     .children = children,
-						     .n_children = 2,
-						     .hang_ms = 5000,
-						     .first_beat_ms = 5000,
-						     .backoff_min_ms = 40,
-						     .backoff_max_ms = 100,
-						     .healthy_ms = 10000,
-						     .drain_ms = 5000,
-						     .takeover_ms = gets_ready ? 30000 : 1500,
-						     .retired_ms = retired_ms,
-						     .on_ready = say_all,
-						     .on_reload = try_reload,
-						     .on_upgrade = give_second,
-						     .on_upgraded = say_upgraded,
-						     .ctx = &plan};
+		const struct supervise_config cfg = {
+		    .exe = "/proc/self/exe",
+		    .children = children,
+		    .n_children = 2,
+		    .hang_ms = 5000,
+		    .first_beat_ms = 5000,
+		    .backoff_min_ms = 40,
+		    .backoff_max_ms = 100,
+		    .healthy_ms = 10000,
+		    .drain_ms = 5000,
+		    .takeover_ms = gets_ready ? 30000 : 6000, /* the others end by it, but say something first */
+		    .retired_ms = retired_ms,
+		    .on_ready = say_all,
+		    .on_reload = try_reload,
+		    .on_upgrade = give_second,
+		    .on_upgraded = say_upgraded,
+		    .ctx = &plan};
 		_exit(supervise(&cfg));
 	}
 	close(words[1]);
