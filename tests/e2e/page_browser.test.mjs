@@ -474,7 +474,7 @@ test('limits, refusals and broken streams are explained', onMock, async () => {
   assert.match(await v.el('error').textContent(), /broke off.*device stopped/);
   assert.ok((await v.answer().textContent()).length > 5, 'the partial text stays');
 
-  for (const fault of [{ cuts: [7] }, { noDone: true }]) { // of a server that keeps no streams
+  for (const fault of [{ cuts: [7], cutMs: 2000 }, { noDone: true }]) { // of a server that keeps no streams
     mock.next({ ...fault, plain: true });
     await v.ask('four');
     await v.done();

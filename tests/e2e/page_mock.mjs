@@ -11,7 +11,7 @@
 // N larger; its everyMs, if set, counts).
 //
 // A client that sends x-sluice-events: 1 gets numbered events and may come back for the rest at /v1/streams/<id>. Fields
-// of that: plain (as a server that cannot), cuts (numbers of events in whose middle the connection breaks, each once),
+// of that: plain (as a server that cannot), cuts (numbers of events in whose middle the connection breaks, each once, after cutMs),
 // graceMs (how long an answer without a reader goes on), resumeStatus (what the next returns are told, one each: a
 // status, or 0 for a connection that is closed), forgets (no stream is known when the client returns).
 //
@@ -105,7 +105,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
 
     /** Writes the events from number `from` on; resolves when all are written or the reader is gone. */
     async read(res, from) {
-      const { cuts = [], bytes, pings } = this.behaviour;
+      const { cuts = [], cutMs = 100, bytes, pings } = this.behaviour;
       let open = true;
       this.readers++;
       clearTimeout(this.#grace);
@@ -135,7 +135,7 @@ export async function startMock({ port = 0, trustedTypes = false, keys = Object.
           const event = Buffer.from(this.events[n]);
           res.write(event.subarray(0, event.length - 1 - (n % event.length)));
           // A browser that learns of the break drops what it has not handed to the page yet.
-          await sleep(100);
+          await sleep(cutMs);
           res.destroy();
           return;
         }

@@ -7,7 +7,8 @@ import { test } from 'node:test';
 import { ROOT, startServer, THREADS } from './harness.mjs';
 
 for (const threads of THREADS) test(`the page in front of the real server, ${threads} gateway thread(s)`, { timeout: 720_000 }, async () => {
-  const server = await startServer({ sets: [`gateway.threads=${threads}`] });
+  // Paced, so that a long answer is still under way when it is stopped.
+  const server = await startServer({ sets: [`gateway.threads=${threads}`, 'gateway.tiers.paid.pace_tps=30'] });
   try {
     const child = spawn(process.execPath, ['--test', join(ROOT, 'tests/e2e/page_browser.test.mjs')], {
       env: { ...process.env, NODE_TEST_CONTEXT: undefined, SLUICE_PAGE: server.page,
