@@ -57,15 +57,8 @@ static inline struct proto_submit nth_request(int i)
 /* Each alone, on an engine with room for it. */
 static inline void alone(struct answer *out)
 {
-	struct run r;
 	struct eng_config cfg = config();
-	run_start(&r, &cfg);
-	for (int i = 0; i < MANY; i++) {
-		struct proto_submit req = nth_request(i);
-		out[i] = *run_one(&r, (uint64_t)i + 1, &req);
-		assert_int_not_equal(out[i].end.finish, PROTO_FINISH_ERROR);
-	}
-	run_stop(&r);
+	run_each_alone(&cfg, MANY, nth_request, out);
 }
 
 /* Returns how many prompt tokens were computed again after a pre-emption. */
@@ -90,6 +83,40 @@ static inline struct proto_submit fan(int kind)
 	req.best_of = kind == 0 ? 4 : kind == 1 ? 6 : 2;
 	req.beam_width = kind < 2 ? 0 : 5;
 	return req;
+}
+
+/* Choices, the best of several, and a search with beams, among eight others: their choices are those of expect, or
+ * become it where they run alone before. Returns the tokens of the shortest choice. */
+static inline uint32_t fans(const struct eng_config *cfg, bool are_first, struct answer expect[3])
+{
+	struct run r;
+	uint32_t shortest = RUN_TOKENS;
+	run_start(&r, cfg);
+	for (int kind = 0; kind < 3; kind++) {
+		struct proto_submit req = fan(kind);
+		req.max_tokens = 60;
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+		run_submit(&r, (uint64_t)kind + 1, &req);
+		run_credit(&r, (uint64_t)kind + 1, 1000);
+		if (are_first)
+			expect[kind] = *run_until_done(&r, (uint64_t)kind + 1);
+	}
+	for (int i = 4; i < 12; i++) {
+		struct proto_submit req = nth_request(i);
+		run_submit(&r, (uint64_t)i, &req);
+		run_credit(&r, (uint64_t)i, 1000);
+	}
+	for (uint64_t i = 4; i < 12; i++)
+		run_until_done(&r, i);
+	for (int kind = 0; kind < 3; kind++) {
+		const struct answer *a = run_until_done(&r, (uint64_t)kind + 1);
+		assert_int_not_equal(a->end.finish, PROTO_FINISH_ERROR);
+		uint32_t n = run_assert_same_choices(a, &expect[kind], kind == 0 ? 4 : 2);
+		shortest = n < shortest ? n : shortest;
+	}
+	run_until_idle(&r);
+	run_stop(&r);
+	return shortest;
 }
 
 static inline void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }

@@ -65,18 +65,11 @@ static void credit_is_exact(void **state)
 /* Every choice of a is that of b, in whatever order they came. */
 static void same_choices(const struct answer *a, const struct answer *b, int n)
 {
-	static int32_t x[RUN_TOKENS], y[RUN_TOKENS];
-	static float p[RUN_TOKENS], q[RUN_TOKENS];
 	assert_int_equal(a->end.finish, b->end.finish);
 	assert_int_equal(a->end.n_completion, b->end.n_completion);
 	assert_int_equal(a->n_choices_ended, n);
 	assert_int_equal(b->n_choices_ended, n);
-	for (uint8_t i = 0; i < n; i++) {
-		uint32_t n_x = run_choice(a, i, x, p), n_y = run_choice(b, i, y, q);
-		assert_int_equal(n_x, n_y);
-		assert_memory_equal(x, y, n_x * sizeof *x);
-		assert_memory_equal(p, q, n_x * sizeof *p);
-	}
+	run_assert_same_choices(a, b, n);
 }
 
 /* Of the tokens drawn: the end token is not among those reported. */

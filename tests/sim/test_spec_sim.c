@@ -286,15 +286,8 @@ static struct proto_submit fan(int kind)
 /* The tokens of one choice and how likely they were. */
 static void same_choices(const struct answer *a, const struct answer *b, uint8_t n)
 {
-	static int32_t x[RUN_TOKENS], y[RUN_TOKENS];
-	static float p[RUN_TOKENS], q[RUN_TOKENS];
 	assert_int_equal(a->end.n_completion, b->end.n_completion);
-	for (uint8_t i = 0; i < n; i++) {
-		uint32_t n_x = run_choice(a, i, x, p), n_y = run_choice(b, i, y, q);
-		assert_int_equal(n_x, n_y);
-		assert_memory_equal(x, y, n_x * sizeof *x);
-		assert_memory_equal(p, q, n_x * sizeof *p);
-	}
+	run_assert_same_choices(a, b, n);
 }
 
 static void several_choices(void **state)

@@ -17,16 +17,9 @@ static struct answer *alone_and_anew(void)
 {
 	struct answer *expect = calloc(MANY, sizeof *expect);
 	struct eng_config cfg = config();
-	struct run r;
 	assert_non_null(expect);
 	cfg.no_prefix_cache = true;
-	run_start(&r, &cfg);
-	for (int i = 0; i < MANY; i++) {
-		struct proto_submit req = nth_request(i);
-		expect[i] = *run_one(&r, (uint64_t)i + 1, &req);
-		assert_int_not_equal(expect[i].end.finish, PROTO_FINISH_ERROR);
-	}
-	run_stop(&r);
+	run_each_alone(&cfg, MANY, nth_request, expect);
 	return expect;
 }
 
@@ -87,44 +80,12 @@ static void choices_and_beams(void **state)
 	(void)state;
 	static struct answer expect[3];
 	for (int how = 0; how < 5; how++) {
-		struct run r;
 		struct eng_config cfg = config();
 		cfg.no_prefix_cache = how == 0;
 		cfg.max_sequences = how == 2 ? 8 : 24;
 		cfg.step_tokens = how == 3 ? 3 : 16;
 		cfg.kv_bytes = how == 4 ? pages(220) : cfg.kv_bytes;
-		run_start(&r, &cfg);
-		for (int kind = 0; kind < 3; kind++) {
-			struct proto_submit req = fan(kind);
-			req.max_tokens = 60;
-			req.flags |= PROTO_SUBMIT_IGNORE_EOS;
-			run_submit(&r, (uint64_t)kind + 1, &req);
-			run_credit(&r, (uint64_t)kind + 1, 1000);
-			if (how == 0)
-				expect[kind] = *run_until_done(&r, (uint64_t)kind + 1);
-		}
-		for (int i = 4; i < 12; i++) {
-			struct proto_submit req = nth_request(i);
-			run_submit(&r, (uint64_t)i, &req);
-			run_credit(&r, (uint64_t)i, 1000);
-		}
-		for (uint64_t i = 4; i < 12; i++)
-			run_until_done(&r, i);
-		for (int kind = 0; how > 0 && kind < 3; kind++) {
-			const struct answer *a = run_until_done(&r, (uint64_t)kind + 1);
-			static int32_t x[RUN_TOKENS], y[RUN_TOKENS];
-			static float p[RUN_TOKENS], q[RUN_TOKENS];
-			assert_int_not_equal(a->end.finish, PROTO_FINISH_ERROR);
-			for (uint8_t i = 0; i < (kind == 0 ? 4 : 2); i++) {
-				uint32_t n = run_choice(a, i, x, p);
-				assert_int_equal(n, run_choice(&expect[kind], i, y, q));
-				assert_true(n > 0);
-				assert_memory_equal(x, y, n * sizeof *x);
-				assert_memory_equal(p, q, n * sizeof *p);
-			}
-		}
-		run_until_idle(&r);
-		run_stop(&r);
+		assert_true(fans(&cfg, how == 0, expect) > 0);
 	}
 }
 

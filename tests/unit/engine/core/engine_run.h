@@ -311,6 +311,36 @@ static inline void run_assert_same(const struct answer *a, const struct answer *
 	assert_memory_equal(a->text, b->text, a->n_text);
 }
 
+/* The first n choices of a are those of b, in whatever order they came. Returns the tokens of the shortest. */
+static inline uint32_t run_assert_same_choices(const struct answer *a, const struct answer *b, int n)
+{
+	static int32_t x[RUN_TOKENS], y[RUN_TOKENS];
+	static float p[RUN_TOKENS], q[RUN_TOKENS];
+	uint32_t shortest = RUN_TOKENS;
+	for (int i = 0; i < n; i++) {
+		uint32_t n_x = run_choice(a, (uint8_t)i, x, p), n_y = run_choice(b, (uint8_t)i, y, q);
+		assert_int_equal(n_x, n_y);
+		assert_memory_equal(x, y, n_x * sizeof *x);
+		assert_memory_equal(p, q, n_x * sizeof *p);
+		shortest = n_x < shortest ? n_x : shortest;
+	}
+	return shortest;
+}
+
+/* n requests, made by nth, one after the other on an engine of its own; none fails. out: [n]. */
+static inline void run_each_alone(const struct eng_config *cfg, int n, struct proto_submit (*nth)(int i),
+				  struct answer *out)
+{
+	struct run r;
+	run_start(&r, cfg);
+	for (int i = 0; i < n; i++) {
+		struct proto_submit req = nth(i);
+		out[i] = *run_one(&r, (uint64_t)i + 1, &req);
+		assert_int_not_equal(out[i].end.finish, PROTO_FINISH_ERROR);
+	}
+	run_stop(&r);
+}
+
 /* n requests at once, made by nth and spread over n_models, with pauses on the way: each ends as expected. Nothing is
  * left. */
 static inline void run_crowd(struct run *r, int n_models, int n, struct proto_submit (*nth)(int i),

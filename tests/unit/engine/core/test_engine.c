@@ -73,16 +73,9 @@ static void same_together_as_alone(void **state)
 	(void)state;
 	struct answer *expect = calloc(MANY, sizeof *expect);
 	for (const struct kn_ops *const *ops = kn_available(); *ops != NULL; ops++) {
-		struct run r;
 		struct eng_config cfg = config();
 		cfg.backend = (*ops)->name;
-		run_start(&r, &cfg);
-		for (int i = 0; i < MANY; i++) {
-			struct proto_submit req = nth_request(i);
-			expect[i] = *run_one(&r, (uint64_t)i + 1, &req);
-			assert_int_not_equal(expect[i].end.finish, PROTO_FINISH_ERROR);
-		}
-		run_stop(&r);
+		run_each_alone(&cfg, MANY, nth_request, expect);
 		together(&cfg, expect);
 		cfg.n_threads = 2;
 		cfg.step_tokens = 7;
