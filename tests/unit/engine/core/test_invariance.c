@@ -7,14 +7,11 @@
  */
 #include "engine_run.h"
 
-#include <unistd.h>
-
 #include "engine/kv/kv.h"
-#include "engine/source/random_model.h"
 #include "kernels/kv_type.h"
-#include "engine/model/model.h"
 #include "kernels/kernels.h"
 #include "tests/support/backends.h"
+#include "tests/support/random_file.h"
 
 enum { N = 32, TOKENS = 24 };
 
@@ -58,16 +55,11 @@ static struct proto_submit request(int i)
 
 static void each_alone(struct answer *out)
 {
-	struct run r;
 	struct eng_config cfg = config();
 	cfg.no_prefix_cache = true;
-	run_start(&r, &cfg);
-	for (int i = 0; i < N; i++) {
-		struct proto_submit req = request(i);
-		out[i] = *run_one(&r, 1, &req);
+	run_each_alone(&cfg, N, request, out);
+	for (int i = 0; i < N; i++)
 		assert_int_equal(out[i].n_tokens, TOKENS);
-	}
-	run_stop(&r);
 }
 
 static void all_at_once(struct run *r, const struct answer *expect)
@@ -179,17 +171,14 @@ static void nothing_else_counts(void **state)
 static void experts(void **state)
 {
 	(void)state;
-	char path[] = "/tmp/sluice-invariance-XXXXXX";
+	char path[256];
 	struct sl_err err = {0};
-	struct random_model m = {.path = path, .name = "experts", .seed = 5, .n_threads = 2};
 	struct answer *expect = calloc(N, sizeof *expect);
-	int fd = mkstemp(path);
-	assert_true(fd >= 0 && expect != NULL);
-	close(fd);
-	assert_int_equal(random_shape_find("tiny-qwen3moe", &m.arch, &err), 0);
-	m.arch.n_ctx = 4096;
-	assert_int_equal(weight_plan_parse("q8_0", &m.plan, &err), 0);
-	assert_int_equal(random_model_write(&m, NULL, &err), 0);
+	struct model_arch a = random_arch("tiny-qwen3moe");
+	assert_non_null(expect);
+	a.n_ctx = 4096;
+	random_file_of("experts.gguf", &a, "q8_0", 5, 2);
+	md_path(path, dir, "experts.gguf");
 	model[0].path = path;
 	longest = 450; /* its tokens are shorter */
 	backend = kn_select("auto", &err)->name;
@@ -197,11 +186,10 @@ static void experts(void **state)
 	each_alone(expect);
 	check(expect);
 	free(expect);
-	unlink(path);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_else_counts), cmocka_unit_test(experts)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -2,101 +2,60 @@
  *
  * Files of mixtures of experts that are wrong: each is refused in one line that names the key or the tensor.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/support/random_file.h"
+
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "engine/kv/kv.h"
-#include "engine/model/model.h"
 #include "engine/source/model_file.h"
-#include "engine/source/random_model.h"
 #include "kernels/plugin.h"
 
-static char path[] = "/tmp/sluice-mixtures-XXXXXX";
+static const char name[] = "model.gguf";
 static uint8_t *file;
 static size_t n_file;
 
-static void write_model(const char *shape, void (*change)(struct model_arch *a))
-{
-	struct sl_err err = {0};
-	struct random_model m = {.path = path, .name = "experts", .seed = 3, .n_threads = 1};
-	assert_int_equal(random_shape_find(shape, &m.arch, &err), 0);
-	if (change != NULL)
-		change(&m.arch);
-	assert_int_equal(weight_plan_parse("q8_0", &m.plan, &err), 0);
-	assert_int_equal(random_model_write(&m, NULL, &err), 0);
-}
+static void write_model(const char *shape) { random_file(name, shape, "q8_0", 3, 1); }
 
-static void read_file(void)
+static void read_model(const char *shape)
 {
-	FILE *f = fopen(path, "rb");
-	assert_non_null(f);
-	fseek(f, 0, SEEK_END);
-	n_file = (size_t)ftell(f);
-	rewind(f);
+	write_model(shape);
 	free(file);
-	file = malloc(n_file);
-	assert_true(file != NULL && fread(file, 1, n_file, f) == n_file);
-	fclose(f);
+	file = md_read(dir, name, &n_file);
 }
 
-static void write_file(void)
-{
-	FILE *f = fopen(path, "wb");
-	assert_true(f != NULL && fwrite(file, 1, n_file, f) == n_file);
-	assert_int_equal(fclose(f), 0);
-}
+static void write_file(void) { md_write(dir, name, file, n_file); }
 
-/* The bytes after the first occurrence of `text` in the file. */
-static uint8_t *after(const char *text)
-{
-	uint8_t *at = memmem(file, n_file, text, strlen(text));
-	assert_non_null(at);
-	return at + strlen(text);
-}
+static uint8_t *after(const char *text) { return random_file_after(file, n_file, text); }
 
 static void refused(const char *said)
 {
 	struct sl_err err = {0};
-	const struct kn_ops *o = kn_select("auto", &err);
-	const struct kn_config kc = {.n_threads = 1, .max_rows = 4, .max_width = 4096};
-	struct kn_backend *b;
-	struct model *m = NULL;
-	assert_int_equal(o->open(&kc, &b, &err), 0);
-	int rc = model_load(path, o, b, 4, 0, &m, &err);
-	o->close(b);
-	if (rc == 0 || strstr(err.text, said) == NULL || strchr(err.text, '\n') != NULL)
-		fail_msg("%d \"%s\", not \"%s\"", rc, err.text, said);
+	random_file_refused(name, kn_select("auto", &err), said);
 }
 
-static void too_many_used(struct model_arch *a) { a->experts.n_used = a->experts.n + 1; }
-static void none_used(struct model_arch *a) { a->experts.n_used = 0; }
+static void refused_using(int n_used, const char *said)
+{
+	struct model_arch a = random_arch("tiny-qwen3moe");
+	a.experts.n_used = n_used;
+	random_file_of(name, &a, "q8_0", 3, 1);
+	refused(said);
+}
 
 static void test_keys(void **state)
 {
 	(void)state;
-	write_model("tiny-qwen3moe", too_many_used);
-	refused("qwen3moe.expert_used_count is 17, not from 1 to 16");
-	write_model("tiny-qwen3moe", none_used);
-	refused("qwen3moe.expert_used_count is 0, not from 1 to 16");
+	refused_using(17, "qwen3moe.expert_used_count is 17, not from 1 to 16");
+	refused_using(0, "qwen3moe.expert_used_count is 0, not from 1 to 16");
 	/* A number after a key: its type in four bytes, then the value. */
-	write_model("tiny-olmoe", NULL);
-	read_file();
+	read_model("tiny-olmoe");
 	after("olmoe.expert_count")[4] = 7;
 	write_file();
 	refused("tensor blk.0.ffn_gate_inp.weight is 256 × 8, not 256 × 7");
-	write_model("tiny-qwen2moe", NULL);
-	read_file();
+	read_model("tiny-qwen2moe");
 	after("qwen2moe.expert_feed_forward_length")[4] = 128;
 	write_file();
 	refused("tensor blk.0.ffn_gate_exps.weight is 256 × 256 × 6, not 256 × ");
-	write_model("tiny-qwen2moe", NULL);
-	read_file();
+	read_model("tiny-qwen2moe");
 	memcpy(after("qwen2moe.expert_count") - 5, "xxxxx", 5);
 	write_file();
 	refused("qwen2moe.expert_count");
@@ -109,16 +68,14 @@ static void test_tensors(void **state)
 					    "blk.1.ffn_gate_inp_shexp.weight"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		char said[96];
-		write_model("tiny-qwen2moe", NULL);
-		read_file();
+		read_model("tiny-qwen2moe");
 		after(names[i])[-1] = 'x';
 		write_file();
 		snprintf(said, sizeof said, "tensor %s is missing", names[i]);
 		refused(said);
 	}
 	/* All experts of one kind: the first of them is looked for under its own name. */
-	write_model("tiny-olmoe", NULL);
-	read_file();
+	read_model("tiny-olmoe");
 	after("blk.1.ffn_up_exps.weight")[-1] = 'x';
 	write_file();
 	refused("tensor blk.1.ffn_up.0.weight is missing");
@@ -128,8 +85,7 @@ static void test_tensors(void **state)
 static void test_more_layers(void **state)
 {
 	(void)state;
-	write_model("tiny-glm4moe", NULL);
-	read_file();
+	read_model("tiny-glm4moe");
 	after("glm4moe.block_count")[4] = 2;
 	write_file();
 	refused("tensor blk.2.");
@@ -151,6 +107,8 @@ static bool loads(float *first)
 	struct kn_backend *b;
 	struct kv_pool *pool;
 	struct model *m = NULL;
+	char path[256];
+	md_path(path, dir, name);
 	assert_int_equal(o->open(&kc, &b, &err), 0);
 	int rc = model_load(path, o, b, 4, 64 << 20, &m, &err);
 	if (rc != 0) {
@@ -188,8 +146,7 @@ static void test_mutated(void **state)
 	float first;
 	uint64_t seed = 7;
 	for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-		write_model(shapes[k], NULL);
-		read_file();
+		read_model(shapes[k]);
 		size_t begin = (size_t)(after("general.architecture") - file), end;
 		end = (size_t)(after("tokenizer.ggml") - file); /* the keys of the family lie between */
 		for (int i = 0; i < 40; i++, all++) {
@@ -211,9 +168,10 @@ static void test_nan_router(void **state)
 	(void)state;
 	struct sl_err err = {0};
 	struct model_file *f;
+	char path[256];
 	float first = 0;
-	write_model("tiny-olmoe", NULL);
-	read_file();
+	md_path(path, dir, name);
+	read_model("tiny-olmoe");
 	assert_int_equal(model_file_open(path, &f, &err), 0);
 	const struct model_tensor *t = model_file_find(f, "blk.1.ffn_gate_inp.weight");
 	assert_non_null(t);
@@ -235,28 +193,20 @@ static void test_backend(void **state)
 	const struct kn_config kc = {.n_threads = 1, .max_rows = 4, .max_width = 4096};
 	struct kn_backend *b;
 	struct model *m = NULL;
+	char path[256];
+	md_path(path, dir, name);
 	o.experts = NULL;
-	write_model("tiny-mixtral", NULL);
+	write_model("tiny-mixtral");
 	assert_int_equal(o.open(&kc, &b, &err), 0);
 	assert_int_equal(model_load(path, &o, b, 4, 0, &m, &err), SL_EUNSUPPORTED);
 	assert_non_null(strstr(err.text, "has no mixtures of experts"));
 	o.close(b);
 }
 
-static int setup(void **state)
+static int remove_all(void **state)
 {
-	(void)state;
-	int fd = mkstemp(path);
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0 ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
 	free(file);
-	return unlink(path);
+	return teardown(state);
 }
 
 int main(void)
@@ -264,5 +214,5 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys),        cmocka_unit_test(test_tensors),
 					   cmocka_unit_test(test_more_layers), cmocka_unit_test(test_mutated),
 					   cmocka_unit_test(test_nan_router),  cmocka_unit_test(test_backend)};
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup, remove_all);
 }

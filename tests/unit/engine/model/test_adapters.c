@@ -14,8 +14,7 @@
 #include "engine/adapter/adapter_merge.h"
 #include "engine/kv/kv.h"
 #include "engine/model/adapters.h"
-#include "engine/source/random_model.h"
-#include "tests/support/model_dir_fixture.h"
+#include "tests/support/random_file.h"
 
 enum { PAGE = 16, SEQS = 5, SEQ_PAGES = 3, LENGTH = 40, MAX_ROWS = SEQS * LENGTH, VOCAB = 512, ADAPTERS = 3 };
 
@@ -28,14 +27,7 @@ static const char *in_dir(const char *name)
 	return path;
 }
 
-static void write_base(const char *shape, const char *type)
-{
-	struct sl_err err = {0};
-	struct random_model r = {.path = in_dir("base.gguf"), .name = shape, .seed = 11};
-	if (random_shape_find(shape, &r.arch, &err) != 0 || weight_plan_parse(type, &r.plan, &err) != 0 ||
-	    random_model_write(&r, NULL, &err) != 0)
-		fail_msg("%s", err.text);
-}
+static void write_base(const char *shape, const char *type) { random_file("base.gguf", shape, type, 11, 0); }
 
 static void write_adapter(const char *name, const int ranks[ADAPTER_TARGETS], int type, uint64_t seed)
 {

@@ -10,7 +10,7 @@
 #include "engine/source/random_model.h"
 #include "kernels/quantize.h"
 #include "tests/support/gguf_write.h"
-#include "tests/support/model_dir_fixture.h"
+#include "tests/support/random_file.h"
 
 /* The shape of md_llama_folder's tensors, for a config.json of another family. */
 #define SHAPE                                                                                  \
@@ -95,17 +95,6 @@ static inline void write_parts(void)
 	write_part("m-00001-of-00003.gguf", 0, 3, 3);
 	write_part("m-00002-of-00003.gguf", 1, 3, 3);
 	write_part("m-00003-of-00003.gguf", 2, 3, 3);
-}
-
-static inline void random_file(const char *name, const char *shape, const char *type, uint64_t seed, int n_threads)
-{
-	char path[256];
-	struct sl_err err = {0};
-	struct random_model m = {.path = path, .name = "a test", .seed = seed, .n_threads = n_threads};
-	md_path(path, dir, name);
-	if (random_shape_find(shape, &m.arch, &err) != 0 || weight_plan_parse(type, &m.plan, &err) != 0 ||
-	    random_model_write(&m, NULL, &err) != 0)
-		fail_msg("%s", err.text);
 }
 
 #endif

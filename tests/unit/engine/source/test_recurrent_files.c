@@ -22,22 +22,9 @@ struct bytes {
 
 static void write_file(const char *shape, struct bytes *out)
 {
-	char path[256];
-	struct sl_err err = {0};
-	md_path(path, dir, "model.gguf");
-	struct random_model r = {.path = path, .name = "random", .seed = 3, .n_threads = 1};
-	assert_int_equal(random_shape_find(shape, &r.arch, &err), 0);
-	if (weight_plan_parse("f32", &r.plan, &err) != 0 || random_model_write(&r, NULL, &err) != 0)
-		fail_msg("%s", err.text);
-	out->arch = r.arch;
-	FILE *f = fopen(path, "rb");
-	assert_non_null(f);
-	fseek(f, 0, SEEK_END);
-	out->n = (size_t)ftell(f);
-	rewind(f);
-	out->at = malloc(out->n);
-	assert_int_equal(fread(out->at, 1, out->n, f), out->n);
-	fclose(f);
+	out->arch = random_arch(shape);
+	random_file_of("model.gguf", &out->arch, "f32", 3, 1);
+	out->at = md_read(dir, "model.gguf", &out->n);
 }
 
 /* The value of a key: behind its name and type; of a list also behind the elements' type and their number. */
