@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loading a model; forward.c runs it. Everything that the forward pass needs is looked up by name, checked
- * against the shape that the head promises, and given to the backend before the model is called
- * READY; after that nothing can be missing.
+ * A model from its file to its end; forward.c runs it. Everything that the forward pass needs is looked up by name
+ * (layers.c), checked against the shape that the head promises, and given to the backend (tensors.c) before the model
+ * is called READY; after that nothing can be missing.
  *
  * Activations live in buffers of the backend, allocated once for max_rows. The file's mapping stays
  * open as long as the model, because a backend may use weights in place.
@@ -17,7 +17,6 @@
 #include "base/alloc.h"
 #include "engine/model/adapters.h"
 #include "engine/model/rope.h"
-#include "kernels/quantize.h"
 
 /* ---- the head's metadata ---- */
 
@@ -84,23 +83,6 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 
 /* ---- loading ---- */
 
-static int unknown_type(const struct model *m, const struct model_tensor *t, struct sl_err *err)
-{
-	return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, which is not supported",
-		       model_file_path(m->file), t->name, kn_type_name(t->type));
-}
-
-/* The tensor of that name, marked as used; NULL with *err when there is none. */
-const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err)
-{
-	const struct model_tensor *t = model_file_find(m->file, name);
-	if (t == NULL)
-		sl_errf(err, SL_EINVAL, "%s: tensor %s is missing", model_file_path(m->file), name);
-	else
-		m->used[t - model_file_tensor_at(m->file, 0)] = true;
-	return t;
-}
-
 /* The layers after the last that computes the next token are for drafts, which are made otherwise. */
 static bool drafts(const struct model *m, const char *name)
 {
@@ -117,374 +99,6 @@ static int check_all_used(const struct model *m, struct sl_err *err)
 			return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s is not supported by this version",
 				       model_file_path(m->file), model_file_tensor_at(m->file, i)->name);
 	return 0;
-}
-
-static int wrong_shape(const struct model *m, const struct model_tensor *t, int n, int n_out, int n_in,
-		       struct sl_err *err)
-{
-	const unsigned long long dims[] = {t->dims[0], t->dims[1], t->dims[2]};
-	if (n == 0)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu, not %d × %d", model_file_path(m->file),
-			       t->name, dims[0], dims[1], n_in, n_out);
-	return sl_errf(err, SL_EINVAL, "%s: tensor %s is %llu × %llu × %llu, not %d × %d × %d",
-		       model_file_path(m->file), t->name, dims[0], dims[1], dims[2], n_in, n_out, n);
-}
-
-/* The tensor of that name, marked as used: n matrices [n_out][n_in]; 0: one of two dimensions, or a row of one. */
-static int find_matrices(struct model *m, const char *name, int n, int n_out, int n_in, const struct model_tensor **out,
-			 struct sl_err *err)
-{
-	const struct model_tensor *t = model_take_tensor(m, name, err);
-	if (t == NULL)
-		return SL_EINVAL;
-	*out = t;
-	if (kn_type_block(t->type) == 0)
-		return unknown_type(m, t, err);
-	bool flat = t->n_dims == 2 || (t->n_dims == 1 && n_out == 1);
-	/* Some writers leave out last dimensions of one. */
-	bool several = t->n_dims == 3 || (t->n_dims == 2 && n == 1);
-	bool fits = n == 0 ? flat : several && t->dims[2] == (uint64_t)n;
-	if (!fits || t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out)
-		return wrong_shape(m, t, n, n_out, n_in, err);
-	return model_file_bring(m->file, t, err);
-}
-
-int model_find_matrix(struct model *m, const char *name, int n_out, int n_in, const struct model_tensor **out,
-		      struct sl_err *err)
-{
-	return find_matrices(m, name, 0, n_out, n_in, out, err);
-}
-
-int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
-{
-	const struct model_tensor *t = NULL;
-	int rc = model_find_matrix(m, name, n_out, n_in, &t, err);
-	if (rc == 0)
-		rc = weight_store_load(m->store, t, 0, n_out, n_in, out, err);
-	if (rc == 0 && out->data != t->data)
-		model_file_let_go(m->file, t);
-	return rc;
-}
-
-/* Rows first_row and on of a matrix that the family keeps fused with others: a view of its own. */
-int model_load_rows(struct model *m, const struct model_tensor *t, int first_row, int n_out, int n_in,
-		    struct kn_weight *out, struct sl_err *err)
-{
-	return weight_store_load(m->store, t, first_row, n_out, n_in, out, err);
-}
-
-int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
-			struct sl_err *err)
-{
-	const struct model_tensor *t = NULL;
-	int rc = find_matrices(m, name, n, n_out, n_in, &t, err);
-	for (int i = 0; i < n && rc == 0; i++)
-		rc = model_load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
-	if (rc == 0 && out[0].data != t->data)
-		model_file_let_go(m->file, t);
-	return rc;
-}
-
-/* Matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend or
- * their types don't allow it. */
-static int load_joined(struct model *m, const char *const *names, const int *n_outs, int n, int n_in,
-		       struct kn_weight *out, struct sl_err *err)
-{
-	const struct model_tensor *t[WEIGHT_STORE_JOINED];
-	int rc = m->ops->weight_load_joined == NULL ? SL_EUNSUPPORTED : 0;
-	for (int i = 0; i < n && rc == 0; i++) {
-		rc = model_find_matrix(m, names[i], n_outs[i], n_in, &t[i], err);
-		if (rc == 0 && t[i]->type != t[0]->type)
-			rc = SL_EUNSUPPORTED;
-	}
-	if (rc == 0)
-		rc = weight_store_load_joined(m->store, t, n, out, err);
-	for (int i = 0; i < n && rc == 0; i++)
-		model_file_let_go(m->file, t[i]);
-	return rc;
-}
-
-/* n floats of the backend, in *out; whatever comes of it, model_free gives them back. */
-int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err)
-{
-	void *p = NULL;
-	if (m->ops->mem_alloc(m->backend, n * sizeof(float), &p) != 0)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for %s of %zu floats", model_file_path(m->file), what, n);
-	*out = p;
-	return 0;
-}
-
-/* The tensor of that name, of `all` floats in up to three dimensions, in memory. */
-static int find_floats(struct model *m, const char *name, int all, const struct model_tensor **out, struct sl_err *err)
-{
-	const struct model_tensor *t = model_take_tensor(m, name, err);
-	if (t == NULL)
-		return SL_EINVAL;
-	if (t->n_dims > 3 || t->dims[0] * t->dims[1] * t->dims[2] != (uint64_t)all ||
-	    (t->type != KN_F32 && t->type != KN_F16 && t->type != KN_BF16))
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is not a vector of %d floats", model_file_path(m->file),
-			       name, all);
-	*out = t;
-	return model_file_bring(m->file, t, err);
-}
-
-/* n floats from number `first` on of a vector of `all`. */
-static int host_part(struct model *m, const char *name, int all, int first, int n, float **out, struct sl_err *err)
-{
-	const struct model_tensor *t = NULL;
-	int rc = find_floats(m, name, all, &t, err);
-	if (rc != 0)
-		return rc;
-	float *host = *out = sl_zalloc_n((size_t)n, sizeof *host);
-	if (host == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory for tensor %s of %d floats", model_file_path(m->file),
-			       name, n);
-	kn_dequantize(t->type, (const uint8_t *)t->data + (size_t)first * kn_type_block_bytes(t->type), (size_t)n,
-		      host);
-	if (t->made != NULL)
-		model_file_let_go(m->file, t);
-	return 0;
-}
-
-int model_host_floats(struct model *m, const char *name, int n, float **out, struct sl_err *err)
-{
-	return host_part(m, name, n, 0, n, out, err);
-}
-
-/* Such floats, brought to the backend, with offset added to each. */
-static int put_part(struct model *m, const char *name, int all, int first, int n, float offset, float *to,
-		    struct sl_err *err)
-{
-	float *host = NULL;
-	int rc = host_part(m, name, all, first, n, &host, err);
-	if (rc != 0)
-		return rc;
-	for (int i = 0; i < n; i++)
-		host[i] += offset;
-	rc = m->ops->upload(m->backend, to, host, (size_t)n);
-	sl_free(host);
-	return rc == 0
-		   ? 0
-		   : sl_errf(err, rc, "%s: tensor %s can't be brought to the device", model_file_path(m->file), name);
-}
-
-static int put_vector(struct model *m, const char *name, int n, float offset, float *to, struct sl_err *err)
-{
-	return put_part(m, name, n, 0, n, offset, to, err);
-}
-
-int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err)
-{
-	int rc = model_alloc_floats(m, name, (size_t)n, out, err);
-	return rc != 0 ? rc : put_vector(m, name, n, offset, *out, err);
-}
-
-/* The gains of a norm that has none. */
-static int load_ones(struct model *m, int n, float **out, struct sl_err *err)
-{
-	float ones[ARCH_MAX_ROT * 2];
-	for (int i = 0; i < n; i++)
-		ones[i] = 1;
-	int rc = model_alloc_floats(m, "gains", (size_t)n, out, err);
-	if (rc == 0 && (rc = m->ops->upload(m->backend, *out, ones, (size_t)n)) != 0)
-		sl_errf(err, rc, "%s: gains can't be brought to the device", model_file_path(m->file));
-	return rc;
-}
-
-const char *model_in_layer(int i, const char *what, char name[64])
-{
-	snprintf(name, 64, "blk.%d.%s", i, what);
-	return name;
-}
-
-/* Queries with gates of the output are not joined with keys and values. */
-static int load_gated_qkv(struct model *m, int i, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
-	char name[64];
-	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), 2 * q_width, a->n_embd, &l->q, err)) !=
-		0 ||
-	    (rc = model_load_matrix(m, model_in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
-		return rc;
-	return model_load_matrix(m, model_in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
-}
-
-/* q, k and v, or all three in one matrix. */
-int model_load_qkv(struct model *m, int i, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
-	char name[64], names[3][64];
-	if (a->attn_gate)
-		return load_gated_qkv(m, i, err);
-	if (model_file_find(m->file, model_in_layer(i, "attn_qkv.weight", name)) != NULL) {
-		const struct model_tensor *t = NULL;
-		if (m->ops->weight_load_joined != NULL)
-			return model_load_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &l->qkv, err);
-		if ((rc = model_find_matrix(m, name, q_width + 2 * kv_width, a->n_embd, &t, err)) != 0 ||
-		    (rc = model_load_rows(m, t, 0, q_width, a->n_embd, &l->q, err)) != 0 ||
-		    (rc = model_load_rows(m, t, q_width, kv_width, a->n_embd, &l->k, err)) != 0 ||
-		    (rc = model_load_rows(m, t, q_width + kv_width, kv_width, a->n_embd, &l->v, err)) != 0)
-			return rc;
-		if (l->q.data != t->data)
-			model_file_let_go(m->file, t);
-		return 0;
-	}
-	const char *const all[] = {model_in_layer(i, "attn_q.weight", names[0]),
-				   model_in_layer(i, "attn_k.weight", names[1]),
-				   model_in_layer(i, "attn_v.weight", names[2])};
-	/* A joined product's norm is of each head. */
-	rc = a->qk_norm_row
-		 ? SL_EUNSUPPORTED
-		 : load_joined(m, all, (const int[]){q_width, kv_width, kv_width}, 3, a->n_embd, &l->qkv, err);
-	if (rc != SL_EUNSUPPORTED)
-		return rc;
-	if ((rc = model_load_matrix(m, model_in_layer(i, "attn_q.weight", name), q_width, a->n_embd, &l->q, err)) !=
-		0 ||
-	    (rc = model_load_matrix(m, model_in_layer(i, "attn_k.weight", name), kv_width, a->n_embd, &l->k, err)) != 0)
-		return rc;
-	return model_load_matrix(m, model_in_layer(i, "attn_v.weight", name), kv_width, a->n_embd, &l->v, err);
-}
-
-/* gate and up, or both in ffn_up; or up alone. */
-int model_load_gate_up(struct model *m, int i, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	struct layer *l = &m->layers[i];
-	char name[64], names[2][64];
-	int rc;
-	if (a->ungated)
-		return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
-	if (model_file_find(m->file, model_in_layer(i, "ffn_gate.weight", name)) == NULL) {
-		const struct model_tensor *t = NULL;
-		if (m->ops->weight_load_joined != NULL)
-			return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd,
-						 &l->gate_up, err);
-		if ((rc = model_find_matrix(m, model_in_layer(i, "ffn_up.weight", name), 2 * a->n_ff, a->n_embd, &t,
-					    err)) != 0 ||
-		    (rc = model_load_rows(m, t, 0, a->n_ff, a->n_embd, &l->gate, err)) != 0 ||
-		    (rc = model_load_rows(m, t, a->n_ff, a->n_ff, a->n_embd, &l->up, err)) != 0)
-			return rc;
-		if (l->gate.data != t->data)
-			model_file_let_go(m->file, t);
-		return 0;
-	}
-	const char *const both[] = {model_in_layer(i, "ffn_gate.weight", names[0]),
-				    model_in_layer(i, "ffn_up.weight", names[1])};
-	if ((rc = load_joined(m, both, (const int[]){a->n_ff, a->n_ff}, 2, a->n_embd, &l->gate_up, err)) !=
-	    SL_EUNSUPPORTED)
-		return rc;
-	if ((rc = model_load_matrix(m, name, a->n_ff, a->n_embd, &l->gate, err)) != 0)
-		return rc;
-	return model_load_matrix(m, model_in_layer(i, "ffn_up.weight", name), a->n_ff, a->n_embd, &l->up, err);
-}
-
-/* Of queries, keys and values: joined like their products. */
-int model_load_biases(struct model *m, int i, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, rc;
-	bool joined = l->qkv.data != NULL;
-	char name[64];
-	if ((rc = model_alloc_floats(m, "biases", (size_t)(joined ? q_width + 2 * kv_width : q_width), &l->q_bias,
-				     err)) != 0 ||
-	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->k_bias, err)) != 0) ||
-	    (!joined && (rc = model_alloc_floats(m, "biases", (size_t)kv_width, &l->v_bias, err)) != 0))
-		return rc;
-	float *k = joined ? l->q_bias + q_width : l->k_bias, *v = joined ? k + kv_width : l->v_bias;
-	if (model_file_find(m->file, model_in_layer(i, "attn_qkv.bias", name)) != NULL) {
-		int all = q_width + 2 * kv_width;
-		if ((rc = put_part(m, name, all, 0, q_width, 0, l->q_bias, err)) != 0 ||
-		    (rc = put_part(m, name, all, q_width, kv_width, 0, k, err)) != 0)
-			return rc;
-		return put_part(m, name, all, q_width + kv_width, kv_width, 0, v, err);
-	}
-	if ((rc = put_vector(m, model_in_layer(i, "attn_q.bias", name), q_width, 0, l->q_bias, err)) != 0 ||
-	    (rc = put_vector(m, model_in_layer(i, "attn_k.bias", name), kv_width, 0, k, err)) != 0)
-		return rc;
-	return put_vector(m, model_in_layer(i, "attn_v.bias", name), kv_width, 0, v, err);
-}
-
-static int load_dense(struct model *m, int i, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	struct layer *l = &m->layers[i];
-	char name[64];
-	l->n_ff = a->n_ff;
-	int rc = model_load_gate_up(m, i, err);
-	return rc != 0 ? rc
-		       : model_load_matrix(m, model_in_layer(i, "ffn_down.weight", name), a->n_embd, a->n_ff, &l->down,
-					   err);
-}
-
-static int load_layer(struct model *m, int i, struct sl_err *err)
-{
-	const struct model_arch *a = &m->info.arch;
-	struct layer *l = &m->layers[i];
-	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, v_width = arch_value_width(a);
-	float gain = a->norm_gain_offset;
-	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, dense = !arch_mixes(a, i), attends = !arch_recurs(a, i);
-	const char *second = a->attn_norm_is_2 ? "attn_norm" : a->ffn_norm_is_post ? "post_attention_norm" : "ffn_norm";
-	const char *first = a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm";
-	bool has_first = !a->no_pre_norms, has_second = has_first && (a->parallel == ARCH_PARALLEL_NONE || two);
-	const struct {
-		bool has;
-		const char *name, *kind;
-		int n;
-		float offset;
-		float **out;
-	} vectors[] = {
-	    {has_first, first, "weight", a->n_embd, gain, &l->attn_norm},
-	    {has_first && a->norm_biases, first, "bias", a->n_embd, 0, &l->attn_norm_bias},
-	    {has_second, second, "weight", a->n_embd, gain, &l->ffn_norm},
-	    {has_second && a->norm_biases, second, "bias", a->n_embd, 0, &l->ffn_norm_bias},
-	    {a->post_norms, "post_attention_norm", "weight", a->n_embd, gain, &l->post_attn_norm},
-	    {a->post_norms, "post_ffw_norm", "weight", a->n_embd, gain, &l->post_ffn_norm},
-	    {attends && a->o_bias, "attn_output", "bias", a->n_embd, 0, &l->o_bias},
-	    {dense && a->ff_biases, "ffn_up", "bias", a->n_ff, 0, &l->up_bias},
-	    {dense && a->ff_biases, "ffn_down", "bias", a->n_embd, 0, &l->down_bias},
-	    {attends && a->sinks, "attn_sinks", "weight", a->n_heads, 0, &l->sinks},
-	    {attends && a->qk_norm, "attn_q_norm", "weight", a->qk_norm_row ? q_width : a->head_dim, gain, &l->q_norm},
-	    {attends && a->qk_norm, "attn_k_norm", "weight", a->qk_norm_row ? kv_width : a->head_dim, gain, &l->k_norm},
-	};
-	char name[64];
-	if (a->encoder)
-		return encoder_load_layer(m, i, err);
-	int rc = !attends          ? recurrent_load(m, i, err)
-		 : a->latent.n > 0 ? latent_load(m, i, err)
-				   : model_load_qkv(m, i, err);
-	if (rc == 0 && attends && a->qkv_bias)
-		rc = model_load_biases(m, i, err);
-	if (rc == 0 && attends)
-		rc =
-		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, v_width, &l->o, err);
-	if (rc == 0)
-		rc = arch_mixes(a, i) ? experts_load(m, i, err) : load_dense(m, i, err);
-	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
-		if (vectors[k].has) {
-			char what[40];
-			snprintf(what, sizeof what, "%s.%s", vectors[k].name, vectors[k].kind);
-			rc = model_load_vector(m, model_in_layer(i, what, name), vectors[k].n, vectors[k].offset,
-					       vectors[k].out, err);
-		}
-	if (rc == 0 && a->qk_norm_plain && arch_turns(a, i)) {
-		rc = load_ones(m, a->head_dim, &l->q_norm, err);
-		rc = rc == 0 ? load_ones(m, a->head_dim, &l->k_norm, err) : rc;
-	}
-	int window = arch_window(a, i);
-	l->attn = (struct kn_attn){.scale = a->attn_scale,
-				   .softcap = a->attn_softcap,
-				   .window = window,
-				   .chunked = window > 0 && a->window_chunked,
-				   .sinks = l->sinks};
-	if (l->qkv.data != NULL)
-		l->attn.q_row = l->qkv.n_out;
-	l->rope = !arch_turns(a, i) ? &m->no_rope : window > 0 ? &m->rope_windowed : &m->rope;
-	return rc;
 }
 
 /* Vectors between the last layer and the logits. */
@@ -507,9 +121,8 @@ static int load_weights(struct model *m, struct sl_err *err)
 	if (a->sinks && !m->ops->sinks)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no attention sinks",
 			       model_file_path(m->file), m->ops->name);
-	m->layers = sl_zalloc_n((size_t)a->n_layers, sizeof *m->layers);
 	m->used = sl_zalloc_n(model_file_n_tensors(m->file), sizeof *m->used);
-	if (m->layers == NULL || m->used == NULL)
+	if (m->used == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
 	int rc = model_load_matrix(m, "token_embd.weight", a->n_vocab, a->n_embd, &m->embed, err);
 	if (rc == 0 && a->tied_embeddings)
@@ -526,8 +139,8 @@ static int load_weights(struct model *m, struct sl_err *err)
 	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
 		if (model_file_find(m->file, ropes[i]) != NULL)
 			model_take_tensor(m, ropes[i], err);
-	for (int i = 0; i < a->n_layers && rc == 0; i++)
-		rc = load_layer(m, i, err);
+	if (rc == 0)
+		rc = layers_load(m, err);
 	return rc != 0 ? rc : check_all_used(m, err);
 }
 
@@ -639,7 +252,7 @@ static int check_types(const struct model *m, struct sl_err *err)
 	for (size_t i = 0; i < model_file_n_tensors(m->file); i++) {
 		const struct model_tensor *t = model_file_tensor_at(m->file, i);
 		if (kn_type_block(t->type) == 0)
-			return unknown_type(m, t, err);
+			return model_unknown_type(m, t, err);
 	}
 	return 0;
 }
@@ -744,40 +357,13 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	return 0;
 }
 
-void model_free_weight(struct model *m, struct kn_weight *w)
-{
-	if (w->data != NULL)
-		m->ops->weight_free(m->backend, w);
-}
-
-void model_free_floats(struct model *m, float *p)
-{
-	if (p != NULL)
-		m->ops->mem_free(m->backend, p);
-}
-
 void model_free(struct model *m)
 {
 	if (m == NULL)
 		return;
 	weight_store_close(m->store);
 	adapters_free(m);
-	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
-		struct layer *l = &m->layers[i];
-		struct kn_weight *weights[] = {&l->q,  &l->k,    &l->v,   &l->o,      &l->gate,
-					       &l->up, &l->down, &l->qkv, &l->gate_up};
-		for (size_t k = 0; k < sizeof weights / sizeof weights[0]; k++)
-			model_free_weight(m, weights[k]);
-		experts_free(m, l->experts);
-		latent_free(m, l->latent);
-		recurrent_free(m, l->recurrent);
-		float *vectors[] = {l->attn_norm, l->ffn_norm,       l->post_attn_norm, l->post_ffn_norm,
-				    l->q_norm,    l->k_norm,         l->q_bias,         l->k_bias,
-				    l->v_bias,    l->attn_norm_bias, l->ffn_norm_bias,  l->o_bias,
-				    l->up_bias,   l->down_bias,      l->sinks};
-		for (size_t k = 0; k < sizeof vectors / sizeof *vectors; k++)
-			model_free_floats(m, vectors[k]);
-	}
+	layers_free(m);
 	if (!m->info.arch.tied_embeddings)
 		model_free_weight(m, &m->head);
 	model_free_weight(m, &m->embed);
@@ -825,7 +411,6 @@ void model_free(struct model *m)
 			   m->attn_gate};
 	for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
 		model_free_floats(m, memory[i]);
-	sl_free(m->layers);
 	sl_free(m->used);
 	chat_template_free(m->template);
 	tokenizer_destroy(m->tokenizer);

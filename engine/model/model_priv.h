@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model's weights and activations, for the files of the room: model.c loads it, forward.c runs steps and has
- * the decoders' layers, recurrent.c those that keep states, latent.c latent attention, encoder.c BERT's layers,
- * pooling.c what becomes of a text's rows, adapters.c what adapters add.
+ * A model's weights and activations, for the files of the room: model.c loads it by way of tensors.c and layers.c,
+ * forward.c runs steps and has the decoders' layers, recurrent.c those that keep states, latent.c latent attention,
+ * encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what adapters add.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -93,8 +93,11 @@ struct model {
 	struct kn_text *runs;            /* [max_rows], of the host */
 };
 
-/* ---- model.c: 0 or an error with *err; what was loaded is freed by model_free ---- */
+/* ---- tensors.c: 0 or an error with *err; what was loaded is freed by model_free ---- */
 
+/* SL_EUNSUPPORTED, with *err. */
+int model_unknown_type(const struct model *m, const struct model_tensor *t, struct sl_err *err);
+/* The tensor of that name, marked as used; NULL with *err when there is none. */
 const struct model_tensor *model_take_tensor(struct model *m, const char *name, struct sl_err *err);
 int model_load_matrix(struct model *m, const char *name, int n_out, int n_in, struct kn_weight *out,
 		      struct sl_err *err);
@@ -107,19 +110,33 @@ int model_load_rows(struct model *m, const struct model_tensor *t, int first_row
 /* The n matrices [n_out][n_in] of a tensor [n][n_out][n_in]. */
 int model_load_matrices(struct model *m, const char *name, int n, int n_out, int n_in, struct kn_weight *out,
 			struct sl_err *err);
+/* n matrices of one width below one another, as one: SL_EUNSUPPORTED, and nothing else has changed, where the backend
+ * or their types don't allow it. */
+int model_load_joined(struct model *m, const char *const *names, const int *n_outs, int n, int n_in,
+		      struct kn_weight *out, struct sl_err *err);
 /* offset is added to each number. */
 int model_load_vector(struct model *m, const char *name, int n, float offset, float **out, struct sl_err *err);
+/* Floats first to first + n of a tensor of `all`, with offset added, to floats of the backend. */
+int model_put_part(struct model *m, const char *name, int all, int first, int n, float offset, float *to,
+		   struct sl_err *err);
 /* n floats of a tensor of so many, on the host; the caller frees them. */
 int model_host_floats(struct model *m, const char *name, int n, float **out, struct sl_err *err);
+/* n floats of the backend, in *out; put: with those of the host. `what` is for errors. */
 int model_alloc_floats(struct model *m, const char *what, size_t n, float **out, struct sl_err *err);
-/* Queries, keys and values, one product or three; and their biases. */
-int model_load_qkv(struct model *m, int layer, struct sl_err *err);
-int model_load_biases(struct model *m, int layer, struct sl_err *err);
-int model_load_gate_up(struct model *m, int layer, struct sl_err *err);
+int model_put_floats(struct model *m, const char *what, const float *host, size_t n, float **out, struct sl_err *err);
 /* What was not loaded is ignored. */
 void model_free_weight(struct model *m, struct kn_weight *w);
 void model_free_floats(struct model *m, float *p);
 const char *model_in_layer(int layer, const char *what, char name[64]);
+
+/* ---- layers.c: as in tensors.c ---- */
+
+int layers_load(struct model *m, struct sl_err *err);
+void layers_free(struct model *m);
+/* Queries, keys and values, one product or three; and their biases. */
+int model_load_qkv(struct model *m, int layer, struct sl_err *err);
+int model_load_biases(struct model *m, int layer, struct sl_err *err);
+int model_load_gate_up(struct model *m, int layer, struct sl_err *err);
 
 /* ---- forward.c ---- */
 

@@ -21,14 +21,11 @@ static int load_taps(struct model *m, int i, const char *what, struct sl_err *er
 	int rc = turned == NULL ? sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file)) : 0;
 	if (rc == 0)
 		rc = model_host_floats(m, model_in_layer(i, what, name), n * width, &host, err);
-	if (rc == 0)
-		rc = model_alloc_floats(m, name, (size_t)n * (size_t)width, &x->taps, err);
 	for (int c = 0; c < n && rc == 0; c++)
 		for (int k = 0; k < width; k++)
 			turned[(size_t)k * (size_t)n + (size_t)c] = host[(size_t)c * (size_t)width + (size_t)k];
-	if (rc == 0 && m->ops->upload(m->backend, x->taps, turned, (size_t)n * (size_t)width) != 0)
-		rc = sl_errf(err, SL_EIO, "%s: tensor %s can't be brought to the device", model_file_path(m->file),
-			     name);
+	if (rc == 0)
+		rc = model_put_floats(m, name, turned, (size_t)n * (size_t)width, &x->taps, err);
 	sl_free(host);
 	sl_free(turned);
 	x->conv = (struct kn_conv){.w = x->taps,
@@ -60,13 +57,10 @@ static int load_decay(struct model *m, int i, struct sl_err *err)
 	float *host = NULL;
 	char name[64];
 	int rc = model_host_floats(m, model_in_layer(i, "ssm_a", name), n, &host, err);
-	if (rc == 0)
-		rc = model_alloc_floats(m, name, (size_t)n, &x->a, err);
 	for (int h = 0; h < n && rc == 0 && a->recurrent.log_decay; h++)
 		host[h] = -expf(host[h]);
-	if (rc == 0 && m->ops->upload(m->backend, x->a, host, (size_t)n) != 0)
-		rc = sl_errf(err, SL_EIO, "%s: tensor %s can't be brought to the device", model_file_path(m->file),
-			     name);
+	if (rc == 0)
+		rc = model_put_floats(m, name, host, (size_t)n, &x->a, err);
 	sl_free(host);
 	return rc;
 }
