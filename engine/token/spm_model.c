@@ -5,11 +5,10 @@
  */
 #include "engine/token/spm_model.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/token/tokenizer.h"
+#include "engine/token/tokenizer_source.h"
 
 enum { MAX_PIECES = 1 << 24, MAX_PIECE_BYTES = UINT16_MAX };
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
@@ -228,25 +227,15 @@ static int read_denormalizer(struct reading *r, struct proto_str bytes)
 
 /* ---- the whole ---- */
 
-/* Whether s is byte as its piece is written: <0x0A>. */
-static bool is_byte(struct proto_str s, unsigned byte)
-{
-	char text[8];
-	snprintf(text, sizeof text, "<0x%02X>", byte & 0xFF);
-	return s.n == 6 && memcmp(s.at, text, 6) == 0;
-}
-
 static int check_bytes(struct reading *r)
 {
 	bool has[256] = {false};
 	int n = 0;
 	for (size_t i = 0; i < r->m->n; i++) {
-		unsigned byte = 0;
 		if (r->m->attrs[i] != TOK_BYTE)
 			continue;
-		while (byte < 256 && !is_byte(r->m->pieces[i], byte))
-			byte++;
-		if (byte == 256)
+		int byte = tok_byte_written(r->m->pieces[i]);
+		if (byte < 0)
 			return sl_errf(r->err, SL_EINVAL, "piece %zu is of a byte but not written as one", i);
 		n += !has[byte];
 		has[byte] = true;

@@ -114,8 +114,7 @@ bool tok_split_merge(struct proto_str merge, struct proto_str half[2])
 
 static bool is_special(const struct token *t) { return t->attr == TOK_CONTROL || t->attr == TOK_USER; }
 
-/* <0x0A>: the byte; -1: not in that notation. */
-static int byte_written(struct proto_str text)
+int tok_byte_written(struct proto_str text)
 {
 	static const char digits[] = "0123456789ABCDEF";
 	if (text.n != 6 || memcmp(text.at, "<0x", 3) != 0 || text.at[5] != '>')
@@ -151,7 +150,7 @@ static size_t undo(const struct tok_source *src, const struct byte_chars *chars,
 	}
 	if (src->kind == TOK_BPE_BYTES)
 		return n;
-	int byte = src->byte_fallback || tok->attr == TOK_BYTE ? byte_written(text) : -1;
+	int byte = src->byte_fallback || tok->attr == TOK_BYTE ? tok_byte_written(text) : -1;
 	if (byte < 0)
 		return undo_spaces(text, out);
 	out[0] = (char)byte;
@@ -224,7 +223,7 @@ static struct proto_str ordinary(const struct tokenizer *t, const struct tok_sou
 		return (struct proto_str){0};
 	if (src->kind == TOK_BPE_BYTES)
 		return (struct proto_str){t->tokens[i].at, t->tokens[i].n};
-	if (src->byte_fallback && byte_written(src->tokens[i]) >= 0)
+	if (src->byte_fallback && tok_byte_written(src->tokens[i]) >= 0)
 		return (struct proto_str){0};
 	return src->tokens[i];
 }
@@ -234,7 +233,7 @@ static void find_bytes(const struct tok_source *src, int32_t byte_tokens[256])
 	for (int i = 0; i < 256; i++)
 		byte_tokens[i] = -1;
 	for (size_t i = 0; i < src->n_tokens; i++) {
-		int byte = byte_written(src->tokens[i]);
+		int byte = tok_byte_written(src->tokens[i]);
 		if (byte >= 0)
 			byte_tokens[byte] = (int32_t)i;
 	}

@@ -68,6 +68,8 @@ struct spm_model;
 typedef int (*tok_spm_fn)(void *ctx, struct tok_source *src, const struct spm_model *m, struct sl_err *err);
 int tok_spm_visit(struct proto_str model, struct proto_str added, struct proto_str config, tok_spm_fn fn, void *ctx,
 		  struct sl_err *err);
+/* "<0x0A>", as SentencePiece names a byte: the byte; -1: not in that notation. */
+int tok_byte_written(struct proto_str text);
 /* "left right": its two halves, borrowed from it; false: it is none. */
 bool tok_split_merge(struct proto_str merge, struct proto_str half[2]);
 /* Copies what it needs. Errors as tokenizer_create. */

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/json/json_depth.h"
+#include "base/text.h"
 #include "engine/token/spm_model.h"
 #include "engine/token/tokenizer_source.h"
 
@@ -101,10 +102,14 @@ static int take_pieces(struct reading *r)
 
 /* ---- tokens beside the model ---- */
 
-static int put_token(struct reading *r, uint64_t id, struct proto_str text, int32_t attr, uint8_t flags)
+/* where, key: what the file names the token by, for a message. */
+static int put_token(struct reading *r, const char *where, const char *key, uint64_t id, struct proto_str text,
+		     int32_t attr, uint8_t flags)
 {
 	if (text.at == NULL || text.n == 0 || id >= r->cap)
-		return sl_errf(r->err, SL_EINVAL, "an added token is malformed, or its id is not below %zu", r->cap);
+		return sl_errf(r->err, SL_EINVAL,
+			       "%s: the added token \"%.60s\" is malformed, or its id is not below %zu", where,
+			       text_has_control(key, strlen(key)) ? "?" : key, r->cap);
 	r->tokens[id] = text;
 	r->attrs[id] = attr;
 	r->flags[id] = flags;
@@ -131,7 +136,7 @@ static int read_decoder(struct reading *r, json_t *decoder)
 		if (rc == 0 && id == (unsigned long)r->m.unknown) /* stays what text without a piece becomes */
 			continue;
 		rc = rc != 0 ? rc
-			     : put_token(r, id, str_of(json_object_get(it, "content")),
+			     : put_token(r, "tokenizer_config.json", key, id, str_of(json_object_get(it, "content")),
 					 flag_of(it, "special", false) ? TOK_CONTROL : TOK_USER, flags);
 	}
 	return rc;
@@ -147,7 +152,9 @@ static int read_added(struct reading *r, json_t *added)
 	{
 		uint64_t id =
 		    json_is_integer(it) && json_integer_value(it) >= 0 ? (uint64_t)json_integer_value(it) : UINT64_MAX;
-		int rc = id < r->m.n ? 0 : put_token(r, id, (struct proto_str){key, n}, TOK_USER, 0);
+		int rc = id < r->m.n
+			     ? 0
+			     : put_token(r, "added_tokens.json", key, id, (struct proto_str){key, n}, TOK_USER, 0);
 		if (rc != 0)
 			return rc;
 	}

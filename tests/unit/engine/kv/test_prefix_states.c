@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "engine/kv/prefix.h"
 
 enum { PAGE = 4, MAX_TOKENS = 600, ROW = MAX_TOKENS / PAGE + 1, ROWS = 6, FLOATS = 3 };
@@ -317,6 +318,37 @@ static void inheriting(void **state)
 	bench_close(&x);
 }
 
+/* faulty: now and then an allocation fails, which costs reuse only. */
+static uint64_t live(int pages, int snapshots, uint64_t random, bool faulty)
+{
+	struct bench x;
+	static struct life lives[ROWS];
+	uint64_t n_found = 0;
+	memset(lives, 0, sizeof lives);
+	bench_open(&x, pages, snapshots);
+	for (int round = 0; round < 4000; round++) {
+		struct life *l = &lives[draw(&random, ROWS)];
+		if (faulty && draw(&random, 3) == 0)
+			fault_arm(FAULT_ALLOC, 1 + (long)draw(&random, 6), 1 + (long)draw(&random, 3));
+		if (!l->running) {
+			*l = text(2 + draw(&random, 60), 4 * draw(&random, 12), 100 * (1 + (int32_t)draw(&random, 3)));
+			l->row = (int)(l - lives);
+			begin(&x, l);
+			n_found += l->n_past;
+			if (draw(&random, 3) == 0)
+				l->n += draw(&random, 30); /* and an answer */
+		} else if (draw(&random, 4) == 0 || l->n_past == l->n || !compute(&x, l, 1 + draw(&random, 20))) {
+			end(&x, l);
+		}
+		fault_disarm_all();
+	}
+	for (int i = 0; i < ROWS; i++)
+		if (lives[i].running)
+			end(&x, &lives[i]);
+	bench_close(&x);
+	return n_found;
+}
+
 static void random_lives(void **state)
 {
 	(void)state;
@@ -324,33 +356,38 @@ static void random_lives(void **state)
 		int pages, snapshots;
 	} sizes[] = {{60, 3}, {200, 1}, {200, 8}, {1000, 40}, {80, 0}};
 	uint64_t n_found = 0;
-	for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-		struct bench x;
-		static struct life lives[ROWS];
-		uint64_t random = k + 1;
-		memset(lives, 0, sizeof lives);
-		bench_open(&x, sizes[k].pages, sizes[k].snapshots);
-		for (int round = 0; round < 4000; round++) {
-			struct life *l = &lives[draw(&random, ROWS)];
-			if (!l->running) {
-				*l = text(2 + draw(&random, 60), 4 * draw(&random, 12),
-					  100 * (1 + (int32_t)draw(&random, 3)));
-				l->row = (int)(l - lives);
-				begin(&x, l);
-				n_found += l->n_past;
-				if (draw(&random, 3) == 0)
-					l->n += draw(&random, 30); /* and an answer */
-			} else if (draw(&random, 4) == 0 || l->n_past == l->n ||
-				   !compute(&x, l, 1 + draw(&random, 20))) {
-				end(&x, l);
-			}
-		}
-		for (int i = 0; i < ROWS; i++)
-			if (lives[i].running)
-				end(&x, &lives[i]);
-		bench_close(&x);
-	}
+	for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+		n_found += live(sizes[k].pages, sizes[k].snapshots, k + 1, false);
 	assert_true(n_found > 10000);
+	for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
+		live(sizes[k].pages, sizes[k].snapshots, k + 1, true);
+}
+
+/* Whatever allocation fails: it is no memory, and nothing is lost. */
+static void no_memory(void **state)
+{
+	(void)state;
+	struct bench x;
+	int rc = SL_ENOMEM, n_failed = 0;
+	bench_open(&x, 10, 0);
+	for (long nth = 1; rc != 0; nth++) {
+		struct kv_states *states = NULL;
+		struct sl_err err = {0};
+		fault_arm(FAULT_ALLOC, nth, 1);
+		rc = kv_states_create(x.ops, x.b, FLOATS, ROWS, 4, &states, &err);
+		fault_disarm_all();
+		assert_true(rc == 0 || (rc == SL_ENOMEM && err.text[0] != '\0' && states == NULL));
+		n_failed += rc != 0;
+		kv_states_destroy(states);
+	}
+	assert_true(n_failed >= 3);
+	/* Of a size that no machine has. */
+	struct kv_states *states = NULL;
+	struct sl_err err = {0};
+	assert_int_equal(kv_states_create(x.ops, x.b, UINT64_MAX / 8, ROWS, 4, &states, &err), SL_ENOMEM);
+	assert_int_equal(kv_states_create(x.ops, x.b, UINT64_MAX / 64, ROWS, 4, &states, &err), SL_ENOMEM);
+	assert_null(states);
+	bench_close(&x);
 }
 
 int main(void)
@@ -363,6 +400,7 @@ int main(void)
 	    cmocka_unit_test(slots),
 	    cmocka_unit_test(inheriting),
 	    cmocka_unit_test(random_lives),
+	    cmocka_unit_test(no_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

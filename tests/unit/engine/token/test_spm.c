@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
+#include "base/fault.h"
 #include "tests/support/charsmap.h"
 #include "tests/support/spm_write.h"
 
@@ -341,6 +342,11 @@ static void wrong_models(void **state)
 	write_bpe(true, false);
 	sw_piece(&file, "<0x1>", 0, TOK_BYTE);
 	refused_file(SL_EINVAL, "piece 270 is of a byte");
+	for (int i = 0; i < 2; i++) { /* nor in other letters, nor longer */
+		write_bpe(true, false);
+		sw_piece(&file, i == 0 ? "<0x0a>" : "<0x0A>>", 0, TOK_BYTE);
+		refused_file(SL_EINVAL, "piece 270 is of a byte");
+	}
 	sw_begin(&file, false);
 	sw_trainer(&file, 2, true);
 	refused_file(SL_EINVAL, "byte_fallback needs 256 pieces of bytes, and there are 0");
@@ -352,10 +358,13 @@ static void wrong_files_beside(void **state)
 	write_bpe(true, false);
 	refused(sw_text(&file), "[", "", SL_EINVAL, "added_tokens.json, line 1");
 	refused(sw_text(&file), "", "{", SL_EINVAL, "tokenizer_config.json, line 1");
-	refused(sw_text(&file), "{\"x\":-1}", "", SL_EINVAL, "added token");
+	refused(sw_text(&file), "{\"x\":-1}", "", SL_EINVAL, "added_tokens.json: the added token \"x\"");
 	refused(sw_text(&file), "{\"x\":99999999}", "", SL_EINVAL, "added token");
-	refused(sw_text(&file), "", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"y\"}}}", SL_EINVAL, "added token");
-	refused(sw_text(&file), "", "{\"added_tokens_decoder\":{\"270\":{}}}", SL_EINVAL, "added token");
+	refused(sw_text(&file), "", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"y\"}}}", SL_EINVAL,
+		"tokenizer_config.json: the added token \"x\"");
+	refused(sw_text(&file), "", "{\"added_tokens_decoder\":{\"270\":{}}}", SL_EINVAL,
+		"tokenizer_config.json: the added token \"270\"");
+	refused(sw_text(&file), "{\"a\\nb\":-1}", "", SL_EINVAL, "the added token \"?\"");
 }
 
 /* Every file that ends too early is read or refused in one line. */
@@ -379,12 +388,38 @@ static void cut_files(void **state)
 	assert_true(n_read > 0 && n_read < 40); /* whole pieces without the rest are a model */
 }
 
+/* Whatever allocation fails: it is no memory, nothing is lost, and the next try has the tokenizer. */
+static void no_memory(void **state)
+{
+	(void)state;
+	static const char config[] = "{\"legacy\":false,\"added_tokens_decoder\":{\"14\":{\"content\":\"<t>\"}}}";
+	for (int bpe = 0; bpe < 2; bpe++) {
+		int rc = SL_ENOMEM, n_failed = 0;
+		if (bpe)
+			write_bpe(true, false);
+		else
+			write_unigram(true, true);
+		for (long nth = 1; rc != 0; nth++) {
+			struct tokenizer *t = NULL;
+			struct sl_err err = {0};
+			fault_arm(FAULT_ALLOC, nth, 1);
+			rc = tokenizer_create_spm(sw_text(&file), nothing, text_of(config), &t, &err);
+			fault_disarm_all();
+			if (rc != 0 && (rc != SL_ENOMEM || err.text[0] == '\0' || t != NULL))
+				fail_msg("%d: %s", rc, err.text);
+			n_failed += rc != 0;
+			tokenizer_destroy(t);
+		}
+		assert_true(n_failed > 10);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(merges_by_score),      cmocka_unit_test(best_paths),       cmocka_unit_test(files_beside),
 	    cmocka_unit_test(unigram_in_two_forms), cmocka_unit_test(bpe_in_two_forms), cmocka_unit_test(wrong_models),
-	    cmocka_unit_test(wrong_files_beside),   cmocka_unit_test(cut_files),
+	    cmocka_unit_test(wrong_files_beside),   cmocka_unit_test(cut_files),        cmocka_unit_test(no_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
