@@ -335,6 +335,10 @@ static void read_sections(struct reader *r)
 
 static void read_recurrent(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
+	static const struct arch_recurrent_keys delta = {"attention.recurrent_layers or full_attention_interval",
+							 "ssm.conv_kernel", "ssm.time_step_rank", "ssm.inner_size"},
+						convolved = {.layers = "attention.head_count_kv",
+							     .conv = "shortconv.l_cache"};
 	a->recurrent.kind = family->mixer;
 	if (family->mixer == ARCH_SHORT_CONV)
 		a->recurrent.conv = get_int(r, "shortconv.l_cache", 1, KN_MAX_CONV, REQUIRED);
@@ -342,12 +346,11 @@ static void read_recurrent(struct reader *r, const struct arch_family *family, s
 		read_delta(r, family, a);
 		read_sections(r);
 	}
-	const char *why = r->rc == 0 && family->mixer != ARCH_ATTENTION ? arch_recurrent_fault(a) : NULL;
+	const char *key, *why = NULL;
+	if (r->rc == 0 && family->mixer != ARCH_ATTENTION)
+		why = arch_recurrent_fault(a, family->mixer == ARCH_DELTA ? &delta : &convolved, &key);
 	if (why != NULL)
-		fault(r, SL_EUNSUPPORTED, "%s %s",
-		      family->mixer == ARCH_DELTA ? "a number of ssm.* or full_attention_interval"
-						  : "attention.head_count_kv",
-		      why);
+		fault(r, SL_EUNSUPPORTED, "%s.%s %s", a->family, key, why);
 }
 
 static void read_shape(struct reader *r, const struct arch_family *family, struct model_arch *a)

@@ -258,6 +258,10 @@ static void read_layers(struct conf *r, struct model_arch *a, const char *word, 
 
 static void read_recurrent(struct conf *r, struct model_arch *a)
 {
+	static const struct arch_recurrent_keys delta = {"layer_types or full_attention_interval",
+							 "linear_conv_kernel_dim", "linear_num_value_heads",
+							 "linear_value_head_dim"},
+						convolved = {.layers = "layer_types", .conv = "conv_L_cache"};
 	struct arch_recurrent *x = &a->recurrent;
 	x->kind = r->family->mixer;
 	if (x->kind == ARCH_SHORT_CONV) {
@@ -279,9 +283,11 @@ static void read_recurrent(struct conf *r, struct model_arch *a)
 			    conf_int(r, "full_attention_interval", 2, ARCH_MAX_LAYERS, 4));
 		a->norm_gain_offset = 1;
 	}
-	const char *why = r->rc == 0 && x->kind != ARCH_ATTENTION ? arch_recurrent_fault(a) : NULL;
+	const char *key, *why = NULL;
+	if (r->rc == 0 && x->kind != ARCH_ATTENTION)
+		why = arch_recurrent_fault(a, x->kind == ARCH_DELTA ? &delta : &convolved, &key);
 	if (why != NULL)
-		conf_fault(r, SL_EUNSUPPORTED, x->kind == ARCH_DELTA ? "layer_types or linear_*" : "layer_types", why);
+		conf_fault(r, SL_EUNSUPPORTED, key, why);
 }
 
 /* Whether Llama 4's queries grow in layers that do not turn: true, or a number in older files. */

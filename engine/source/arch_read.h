@@ -23,8 +23,14 @@ int arch_check_gguf(const struct key_seen *seen, const struct gguf *g, struct mo
 int arch_check_hf(const struct key_seen *seen, const struct hf_folder *folder, struct model_arch *a,
 		  struct sl_err *err);
 
-/* Of a->recurrent, whose layers are known (arch_recurrent.c). NULL, or why such a model is not possible. */
-const char *arch_recurrent_fault(const struct model_arch *a);
+/* A file's keys for what can be at fault: which layers keep a state, the convolution's width, the number of value
+ * heads, their width. */
+struct arch_recurrent_keys {
+	const char *layers, *conv, *heads, *dims;
+};
+/* Of a->recurrent, whose layers are known (arch_recurrent.c). NULL, or why such a model is not possible; then *key is
+ * the one of keys that it is about. */
+const char *arch_recurrent_fault(const struct model_arch *a, const struct arch_recurrent_keys *keys, const char **key);
 void arch_set_recurrent(struct model_arch *a, int layer);
 /* All but every `every`-th layer. */
 void arch_recurrent_all_but(struct model_arch *a, int every);
