@@ -16,22 +16,6 @@
 
 /* ---- inspect ---- */
 
-static int open_with_base(const char *path, const char *base, struct adapter **out, struct sl_err *err)
-{
-	struct model_file *f;
-	struct model_arch arch;
-	if (base == NULL)
-		return adapter_open(path, NULL, NULL, out, err);
-	int rc = model_file_open(base, &f, err);
-	if (rc != 0)
-		return rc;
-	rc = model_file_arch(f, &arch, err);
-	if (rc == 0)
-		rc = adapter_open(path, f, &arch, out, err);
-	model_file_close(f);
-	return rc;
-}
-
 /* Matrices of one target. */
 struct spread {
 	int n, least, most;
@@ -114,7 +98,7 @@ static int inspect(int argc, char **argv)
 		return rc;
 	if (path == NULL)
 		return model_complain(CMD_EXIT_USAGE, "adapter inspect needs an adapter");
-	if (open_with_base(path, base, &a, &err) != 0)
+	if (adapter_open_with(path, base, &a, &err) != 0)
 		return model_complain(1, "%s", err.text);
 	if (json)
 		rc = print_json(a);

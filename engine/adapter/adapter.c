@@ -275,6 +275,37 @@ int adapter_open(const char *path, const struct model_file *base, const struct m
 	return 0;
 }
 
+static int check_tokens(const struct adapter *a, const struct model_file *base, struct sl_err *err)
+{
+	struct tokenizer *t;
+	int rc = adapter_has_tokens(a) ? model_file_tokenizer(base, &t, err) : SL_ENOTFOUND;
+	if (rc != 0)
+		return rc == SL_ENOTFOUND ? 0 : rc;
+	rc = adapter_check_tokens(a, t, err);
+	tokenizer_destroy(t);
+	return rc;
+}
+
+int adapter_open_with(const char *path, const char *base, struct adapter **out, struct sl_err *err)
+{
+	struct model_file *f;
+	struct model_arch arch;
+	if (base == NULL)
+		return adapter_open(path, NULL, NULL, out, err);
+	int rc = model_file_open(base, &f, err);
+	if (rc != 0)
+		return rc;
+	rc = model_file_arch(f, &arch, err);
+	if (rc == 0)
+		rc = adapter_open(path, f, &arch, out, err);
+	if (rc == 0 && (rc = check_tokens(*out, f, err)) != 0) {
+		adapter_close(*out);
+		*out = NULL;
+	}
+	model_file_close(f);
+	return rc;
+}
+
 void adapter_close(struct adapter *a)
 {
 	if (a == NULL)

@@ -57,6 +57,9 @@ struct adapter;
  * that names the file and the key or tensor. Nothing of base is kept. */
 int adapter_open(const char *path, const struct model_file *base, const struct model_arch *arch, struct adapter **out,
 		 struct sl_err *err);
+/* The same for the model at `base`, whose tokens must also be those that the adapter was trained with; NULL: without a
+ * base. */
+int adapter_open_with(const char *path, const char *base, struct adapter **out, struct sl_err *err);
 void adapter_close(struct adapter *a); /* NULL: nothing */
 
 const char *adapter_path(const struct adapter *a);
@@ -73,6 +76,17 @@ const struct adapter_matrix *adapter_at(const struct adapter *a, int layer, enum
 /* Row `row` of A, n_in floats; what row `row` of the base's matrix has in B, rank floats. Not scaled. */
 void adapter_a_row(const struct adapter_matrix *m, int row, float *out);
 void adapter_b_row(const struct adapter_matrix *m, int row, float *out);
+
+/* ---- what is saved beside it (adapter_text.c) ---- */
+
+/* Whether a PEFT folder has a tokenizer's files. */
+bool adapter_has_tokens(const struct adapter *a);
+/* SL_EUNSUPPORTED names a token that was added for the adapter, which the base's tokenizer does not have; SL_EINVAL: a
+ * file of the tokenizer is malformed. */
+int adapter_check_tokens(const struct adapter *a, const struct tokenizer *base, struct sl_err *err);
+/* *out: it has a chat template other than its base's (n 0: the base has none). SL_EINVAL, SL_ELIMIT: a malformed one.
+ */
+int adapter_has_template(const struct adapter *a, struct proto_str base, bool *out, struct sl_err *err);
 
 /* "q", "gate", …, as the command line and listings name them; the base's tensor, "attn_q.weight". */
 const char *adapter_target_name(enum adapter_target t);

@@ -66,20 +66,12 @@ static int is_not_written(const char *adapter, const char *out, struct sl_err *e
 int adapter_merge(const char *base, const char *adapter, const char *out, const struct quantize_how *how,
 		  struct convert_progress *p, struct sl_err *err)
 {
-	struct model_file *f;
-	struct model_arch arch;
 	struct adapter *a = NULL;
 	struct merge g = {0};
 	struct quantize_change change = {.touches = touches, .begin = begin, .add = add, .ctx = &g};
 	struct quantize_how merging = *how;
 	merging.change = &change;
-	int rc = model_file_open(base, &f, err);
-	if (rc != 0)
-		return rc;
-	rc = model_file_arch(f, &arch, err);
-	if (rc == 0)
-		rc = adapter_open(adapter, f, &arch, &a, err);
-	model_file_close(f);
+	int rc = adapter_open_with(adapter, base, &a, err);
 	g.adapter = a;
 	if (rc == 0)
 		rc = is_not_written(adapter, out, err);

@@ -45,7 +45,7 @@ struct adapter_part {
 /* SL_EUNSUPPORTED: a matrix that takes no adapter; SL_EINVAL: it does not fit, or is there already. */
 int adapter_put(struct adapter *a, const struct adapter_part *p, struct sl_err *err);
 
-/* Put all halves. rows_apart: rotary pairs of q and k are halves of each head there. */
+/* Put all halves of a->path. */
 int adapter_read_peft(struct adapter *a, struct sl_err *err);
 int adapter_read_gguf(struct adapter *a, struct sl_err *err);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "engine/adapter/adapter.h"
 #include "engine/model/model_priv.h"
 #include "kernels/quantize.h"
@@ -225,6 +226,21 @@ static int make_room(struct model *m, struct sl_err *err)
 	return 0;
 }
 
+/* Text is converted by the base's tokenizer and template for all adapters. */
+static int check_text(const struct model *m, const struct adapter *a, struct sl_err *err)
+{
+	struct proto_str template = {"", 0};
+	struct sl_err none;
+	bool own = false;
+	(void)model_file_template(m->file, &template, &none);
+	int rc = adapter_check_tokens(a, m->tokenizer, err);
+	if (rc == 0)
+		rc = adapter_has_template(a, template, &own, err);
+	if (rc == 0 && own)
+		log_warn("adapter %s: its own chat template is not used, but its base's", adapter_path(a));
+	return rc;
+}
+
 int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_err *err)
 {
 	struct adapter *a = NULL;
@@ -239,7 +255,9 @@ int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_e
 	if (rc != 0)
 		return rc;
 	struct loaded *l = &m->adapters->all[m->adapters->n];
-	rc = load(m, a, l, err);
+	rc = check_text(m, a, err);
+	if (rc == 0)
+		rc = load(m, a, l, err);
 	adapter_close(a);
 	if (rc != 0)
 		unload(m, l);

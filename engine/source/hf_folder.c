@@ -14,10 +14,10 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json/json_depth.h"
-#include "base/json/json_scan.h"
 #include "base/text.h"
 #include "engine/source/arch_read.h"
 #include "engine/file/hf_names.h"
+#include "engine/file/json_file.h"
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
 
@@ -165,22 +165,22 @@ static int read_end_ids(struct hf_folder *f, struct sl_err *err)
 
 /* ---- the chat template ---- */
 
-static int set_template(struct hf_folder *f, const char *name, struct proto_str raw, struct sl_err *err)
+static int set_template(struct hf_folder *f, const char *path, struct proto_str raw, struct sl_err *err)
 {
 	if (raw.n > MAX_TEMPLATE)
-		return sl_errf(err, SL_ELIMIT, "%s/%s: a chat template of %zu bytes", f->path, name, raw.n);
+		return sl_errf(err, SL_ELIMIT, "%s: a chat template of %zu bytes", path, raw.n);
 	sl_free(f->template);
 	f->template = sl_alloc(raw.n + 1);
 	if (f->template == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
 	f->template_n = json_unescape(raw, f->template);
 	if (f->template_n == SIZE_MAX)
-		return sl_errf(err, SL_EINVAL, "%s/%s: the chat template has a malformed escape", f->path, name);
+		return sl_errf(err, SL_EINVAL, "%s: the chat template has a malformed escape", path);
 	return 0;
 }
 
 /* [{"name": "default", "template": "…"}, …]: the one named default. */
-static int scan_templates(struct hf_folder *f, const char *name, struct json_scan *j, struct sl_err *err)
+static int scan_templates(struct hf_folder *f, const char *path, struct json_scan *j, struct sl_err *err)
 {
 	struct proto_str key;
 	int rc = 0;
@@ -197,43 +197,30 @@ static int scan_templates(struct hf_folder *f, const char *name, struct json_sca
 				json_scan_skip(j);
 		}
 		if (text.at != NULL && json_is(which, "default"))
-			rc = set_template(f, name, text, err);
+			rc = set_template(f, path, text, err);
 	}
 	return rc;
 }
 
-/* Called for each key of a JSON file; read consumes the value. */
-static int scan_keys(struct hf_folder *f, const char *name,
-		     int (*read)(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
-				 struct sl_err *err),
-		     struct sl_err *err)
+static int scan_keys(struct hf_folder *f, const char *name, json_file_fn read, struct sl_err *err)
 {
-	struct map_file map;
-	struct json_scan j;
-	struct proto_str key;
-	int rc = hf_map(f, name, &map, err);
-	if (rc != 0)
-		return rc;
-	json_scan_init(&j, (const char *)map.at, map.bytes);
-	json_scan_object(&j);
-	while (rc == 0 && json_scan_key(&j, &key))
-		rc = read(f, name, key, &j, err);
-	if (rc == 0 && !json_scan_end(&j))
-		rc = sl_errf(err, SL_EINVAL, "%s/%s: byte %zu: %s", f->path, name, (size_t)(j.at - j.text), j.bad);
-	map_file_close(&map);
+	char *path = join(f->path, name);
+	int rc = path != NULL ? json_file_each(path, read, f, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
 	return rc;
 }
 
 /* chat_template: a string, a list of them, or null. */
-static int read_template_key(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
+static int read_template_key(void *folder, const char *path, struct proto_str key, struct json_scan *j,
 			     struct sl_err *err)
 {
+	struct hf_folder *f = folder;
 	struct proto_str raw;
 	char kind = json_scan_peek(j);
 	if (json_is(key, "chat_template") && kind == '"')
-		return json_scan_string(j, &raw) ? set_template(f, name, raw, err) : 0;
+		return json_scan_string(j, &raw) ? set_template(f, path, raw, err) : 0;
 	if (json_is(key, "chat_template") && kind == '[')
-		return scan_templates(f, name, j, err);
+		return scan_templates(f, path, j, err);
 	json_scan_skip(j);
 	return 0;
 }
@@ -247,6 +234,19 @@ static int read_template(struct hf_folder *f, struct sl_err *err)
 	rc = 0;
 	for (int i = 0; i < 2 && rc == 0 && f->template == NULL; i++)
 		rc = exists(f, others[i]) ? scan_keys(f, others[i], read_template_key, err) : 0;
+	return rc;
+}
+
+int hf_read_template(const char *folder, char **out, size_t *n, struct sl_err *err)
+{
+	struct hf_folder f = {.path = (char *)(uintptr_t)folder};
+	int rc = read_template(&f, err);
+	if (rc != 0) {
+		sl_free(f.template);
+		f = (struct hf_folder){.template = NULL};
+	}
+	*out = f.template;
+	*n = f.template_n;
 	return rc;
 }
 
@@ -287,12 +287,12 @@ static int add_part(struct hf_folder *f, struct proto_str raw, struct sl_err *er
 	return 0;
 }
 
-static int read_index_key(struct hf_folder *f, const char *name, struct proto_str key, struct json_scan *j,
-			  struct sl_err *err)
+static int read_index_key(void *folder, const char *path, struct proto_str key, struct json_scan *j, struct sl_err *err)
 {
+	struct hf_folder *f = folder;
 	struct proto_str file;
 	int rc = 0;
-	(void)name;
+	(void)path;
 	if (!json_is(key, "weight_map")) {
 		json_scan_skip(j);
 		return 0;

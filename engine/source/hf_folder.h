@@ -47,6 +47,8 @@ const int32_t *hf_end_ids(const struct hf_folder *f, size_t *n);
 /* From tokenizer.json or, without it, from SentencePiece's tokenizer.model and the files beside it. */
 bool hf_has_spm(const struct hf_folder *f);
 int hf_tokenizer(const struct hf_folder *f, struct tokenizer **out, struct sl_err *err);
+/* The chat template of a folder that need not be a model's: the caller frees *out (sl_free); NULL: there is none. */
+int hf_read_template(const char *folder, char **out, size_t *n, struct sl_err *err);
 /* SL_ENOTFOUND: there is none. */
 int hf_template(const struct hf_folder *f, struct proto_str *out, struct sl_err *err);
 

@@ -486,6 +486,131 @@ static void test_gguf_refused(void **arg)
 	refused(in_dir("none.gguf"), tiny, SL_EIO, "none.gguf");
 }
 
+/* ---- what is saved beside an adapter ---- */
+
+#define VOCAB                                                                                                      \
+	"\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":true},\"model\":{\"type\":\"BPE\",\"unk_token\":" \
+	"\"k\",\"merges\":[],"                                                                                     \
+	"\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4,\"f\":5,\"g\":6,\"h\":7,\"i\":8,\"j\":9,\"k\":10}}"
+#define WITH_T "{\"added_tokens\":[{\"id\":11,\"content\":\"<t>\",\"special\":true}]," VOCAB "}"
+
+static void write_beside(void)
+{
+	mkdir(in_dir("hf"), 0755);
+	md_llama_folder(in_dir("hf"));
+	md_text(in_dir("hf"), "tokenizer.json", WITH_T);
+	write_peft("self_attn.q_proj", 8, 8);
+}
+
+static bool opens(const char *base)
+{
+	struct adapter *a = NULL;
+	struct sl_err err = {0};
+	int rc = adapter_open_with(in_dir("peft"), base, &a, &err);
+	adapter_close(a);
+	return rc == 0;
+}
+
+static void test_added_tokens(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *name, *text, *said; /* said NULL: it fits */
+		int code;
+	} cases[] = {
+	    {"tokenizer.json", WITH_T, NULL, 0},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"content\":\"\\u003ct>\",\"id\":11}]}", NULL, 0},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":11,\"content\":\"<u>\"}]}",
+	     "tokenizer.json: the base's vocabulary does not have the added token \"<u>\" with id 11", SL_EUNSUPPORTED},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":10,\"content\":\"<t>\"}]}", "\"<t>\" with id 10",
+	     SL_EUNSUPPORTED},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":12,\"content\":\"<v>\"}]}", "\"<v>\" with id 12",
+	     SL_EUNSUPPORTED},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":18446744073709551615,\"content\":\"a\"}]}", "has no id",
+	     SL_EINVAL},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":4294967296,\"content\":\"a\"}]}", "id 4294967296",
+	     SL_EUNSUPPORTED},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":11,\"content\":\"x\\n\"}]}", "\"?\" with id 11",
+	     SL_EUNSUPPORTED},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":11}]}", "has no content", SL_EINVAL},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"content\":\"<t>\"}]}", "has no id", SL_EINVAL},
+	    {"tokenizer.json", "{\"added_tokens\":[{\"id\":11,\"content\":\"\\ud8zz\"}]}",
+	     "tokenizer.json: ", SL_EINVAL},
+	    {"tokenizer.json", "{\"added_tokens\":7}", "tokenizer.json: byte", SL_EINVAL},
+	    {"tokenizer.json", "{\"added_tokens\":[", "tokenizer.json: byte", SL_EINVAL},
+	    {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"11\":{\"content\":\"<t>\",\"lstrip\":false}}}",
+	     NULL, 0},
+	    {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"12\":{\"content\":\"<u>\"}}}",
+	     "tokenizer_config.json: the base's vocabulary does not have the added token \"<u>\"", SL_EUNSUPPORTED},
+	    {"tokenizer_config.json", "{\"added_tokens_decoder\":{\"x\":{\"content\":\"<t>\"}}}", "has no id",
+	     SL_EINVAL},
+	    {"added_tokens.json", "{\"<t>\":11}", NULL, 0},
+	    {"added_tokens.json", "{\"<t>\":11,\"<u>\":12}", "added_tokens.json: the base's", SL_EUNSUPPORTED},
+	    {"added_tokens.json", "{\"<t>\":-1}", "added_tokens.json: byte", SL_EINVAL},
+	};
+	write_beside();
+	assert_true(opens(in_dir("hf")));
+	struct model_file *f;
+	struct tokenizer *t;
+	struct sl_err err = {0};
+	assert_int_equal(model_file_open(in_dir("hf"), &f, &err), 0);
+	if (model_file_tokenizer(f, &t, &err) != 0)
+		fail_msg("%s", err.text);
+	struct adapter *a = opened(in_dir("peft"), in_dir("hf"));
+	assert_false(adapter_has_tokens(a));
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		err = (struct sl_err){0};
+		md_text(in_dir("peft"), cases[i].name, cases[i].text);
+		int rc = adapter_check_tokens(a, t, &err);
+		if (rc != cases[i].code || (rc != 0 && strstr(err.text, cases[i].said) == NULL) ||
+		    strchr(err.text, '\n') != NULL)
+			fail_msg("%s: %d \"%s\"", cases[i].text, rc, err.text);
+		assert_true(adapter_has_tokens(a) && opens(in_dir("hf")) == (rc == 0));
+		assert_true(opens(NULL)); /* without a base, nothing is compared */
+		md_remove_file(in_dir("peft"), cases[i].name);
+	}
+	adapter_close(a);
+	tokenizer_destroy(t);
+	model_file_close(f);
+	md_remove_folder("peft");
+	md_remove(in_dir("hf"));
+}
+
+static void test_own_template(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *name, *text, *base;
+		bool own;
+	} cases[] = {
+	    {"chat_template.jinja", "{{ a }}\n", "{{ a }}", false},
+	    {"chat_template.jinja", "{{ a }}", "{{ a }}\n", false},
+	    {"chat_template.jinja", "{{ b }}", "{{ a }}", true},
+	    {"chat_template.jinja", "{{ a }}", "", true},
+	    {"tokenizer_config.json", "{\"chat_template\":\"{{ a }}\"}", "{{ a }}", false},
+	    {"tokenizer_config.json", "{\"chat_template\":\"{{ b }}\"}", "{{ a }}", true},
+	    {"tokenizer_config.json", "{}", "{{ a }}", false},
+	};
+	bool own;
+	struct sl_err err = {0};
+	write_beside();
+	struct adapter *a = opened(in_dir("peft"), NULL);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const struct proto_str base = {cases[i].base, strlen(cases[i].base)};
+		md_text(in_dir("peft"), cases[i].name, cases[i].text);
+		assert_int_equal(adapter_has_template(a, base, &own, &err), 0);
+		assert_int_equal(own, cases[i].own);
+		md_remove_file(in_dir("peft"), cases[i].name);
+	}
+	md_text(in_dir("peft"), "tokenizer_config.json", "{\"chat_template\":\"\\q\"}");
+	assert_int_equal(adapter_has_template(a, (struct proto_str){"", 0}, &own, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "tokenizer_config.json"));
+	md_remove_file(in_dir("peft"), "tokenizer_config.json");
+	adapter_close(a);
+	md_remove_folder("peft");
+	md_remove(in_dir("hf"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -497,6 +622,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_tensors_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_added_tokens, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_own_template, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

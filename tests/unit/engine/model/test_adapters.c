@@ -331,7 +331,16 @@ static void test_refused(void **arg)
 	close_rig(&r);
 	open_rig(&r, best, 1, in_dir("base.gguf"));
 	assert_int_equal(model_load_adapter(r.m, in_dir("none.gguf"), &slot, &err), SL_EIO);
-	for (int i = 0; i < MODEL_MAX_ADAPTERS; i++)
+	write_adapter("peft", ranks, KN_F32, 1);
+	md_text(in_dir("peft"), "added_tokens.json", "{\"<tool>\":511}");
+	assert_int_equal(model_load_adapter(r.m, in_dir("peft"), &slot, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "added token \"<tool>\""));
+	md_remove_file(in_dir("peft"), "added_tokens.json");
+	md_text(in_dir("peft"), "chat_template.jinja", "its own"); /* is not used */
+	assert_int_equal(add_adapter(&r, "peft"), 0);
+	md_remove_file(in_dir("peft"), "chat_template.jinja");
+	drop_folder("peft");
+	for (int i = 1; i < MODEL_MAX_ADAPTERS; i++)
 		assert_int_equal(add_adapter(&r, "a.gguf"), i);
 	assert_true(model_adapter_bytes(r.m, 7) > 0);
 	assert_int_equal(model_load_adapter(r.m, in_dir("a.gguf"), &slot, &err), SL_ELIMIT);
