@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models: whether their files can be loaded, and whether they fit into memory with their KV cache.
+ * The models and their adapters: whether their files can be loaded, and whether they fit into memory with their KV
+ * cache.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cmd/doctor/doctor.h"
+#include "engine/adapter/adapter.h"
 #include "engine/model/model.h"
 
 #define MIB (1024.0 * 1024)
@@ -31,6 +33,26 @@ static uint64_t check_model(struct report *r, const struct sluice_config *cfg, c
 	return 0;
 }
 
+/* Likewise. An adapter whose base cannot be loaded is examined alone. */
+static uint64_t check_adapter(struct report *r, const struct sluice_config *cfg, size_t i, bool has_base)
+{
+	const struct adapter_settings *settings = cfg->engine.adapters.items;
+	const struct model_settings *models = cfg->engine.models.items;
+	const struct eng_adapter_config *c = &cfg->adapters[i];
+	struct adapter *a;
+	struct sl_err err = {0};
+	if (adapter_open_with(c->path, has_base ? models[c->model].path : NULL, &a, &err) != 0) {
+		report_add(r, REPORT_FAIL, "models", "%s: %s", c->name, err.text);
+		report_change(r, "engine.adapters.%s.path: a PEFT folder or a GGUF adapter that fits %s",
+			      settings[i].name, settings[i].model);
+		return 0;
+	}
+	uint64_t bytes = adapter_bytes(a);
+	report_add(r, REPORT_OK, "models", "%s: %s adapter, %.1f MiB", c->name, adapter_form(a), (double)bytes / MIB);
+	adapter_close(a);
+	return bytes;
+}
+
 void check_models(struct report *r, const struct sluice_config *cfg)
 {
 	const struct model_settings *models = cfg->engine.models.items;
@@ -44,8 +66,11 @@ void check_models(struct report *r, const struct sluice_config *cfg)
 		report_change(r, "engine.models: [{ name: NAME, path: FILE }]");
 		return;
 	}
+	uint64_t bytes[PROTO_MAX_MODELS];
 	for (size_t i = 0; i < cfg->engine.models.n; i++)
-		need += check_model(r, cfg, &models[i]);
+		need += bytes[i] = check_model(r, cfg, &models[i]);
+	for (size_t i = 0; i < cfg->engine.adapters.n; i++)
+		need += check_adapter(r, cfg, i, bytes[cfg->adapters[i].model] > 0);
 	enum report_level level = need > all ? REPORT_FAIL : need > available ? REPORT_WARN : REPORT_OK;
 	report_add(r, level, "memory", "models and engine.kv_memory need %.0f MiB; %.0f MiB of %.0f are available",
 		   (double)need / MIB, (double)available / MIB, (double)all / MIB);

@@ -228,6 +228,23 @@ describe('this machine', { concurrency: 4 }, () => {
     names(of(await here([`engine.models.demo-small.path=${file}`]), ...ALL), 'FAIL', 'models', /demo-small: /, /^engine\.models\.demo-small\.path: /);
   });
 
+  test('an adapter that fits, one that is missing, one with tokens that its model lacks', async () => {
+    const config = join(folder, 'adapters.yaml'), adapter = join(folder, 'adapter');
+    execFileSync(SLUICE, ['model', 'adapter', 'make', 'etc/models/demo-small.gguf', adapter, '--rank', '2'], { cwd: ROOT });
+    const examined = async (path) => {
+      writeFileSync(config, readFileSync(join(ROOT, 'etc/sluice.yaml'), 'utf8')
+        .replace(/^  adapters: \[\]\n/m, `  adapters:\n    - { name: style, path: ${path}, model: demo-small }\n`));
+      return of(await here(hasRedis() ? [] : ['cache.store=memory'], { config }), ...ALL);
+    };
+    const r = await examined(adapter);
+    assert.deepEqual(r.faults, [], r.out);
+    assert.ok(r.checks.some((c) => c.topic === 'models' && /^demo-small:style: PEFT adapter, \d/.test(c.text)), r.out);
+    const change = /^engine\.adapters\.style\.path: .* that fits demo-small/;
+    names(await examined('/nowhere/x.gguf'), 'FAIL', 'models', /demo-small:style: \/nowhere\/x\.gguf: /, change);
+    writeFileSync(join(adapter, 'added_tokens.json'), '{"<tool>": 7}');
+    names(await examined(adapter), 'FAIL', 'models', /added_tokens\.json: .*added token "<tool>" with id 7/, change);
+  });
+
   test('a state folder that others may write to, that is no folder, whose parent is missing', async () => {
     const open = join(folder, 'open'), file = join(folder, 'file');
     mkdirSync(open);
