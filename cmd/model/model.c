@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/config/cmd.h"
@@ -95,6 +96,17 @@ int model_finish_output(void)
 {
 	if (fflush(stdout) != 0 || ferror(stdout))
 		return model_complain(1, "standard output: %s", strerror(errno));
+	return 0;
+}
+
+int model_print_json(json_t *value)
+{
+	char *text = json_dumps(value, JSON_INDENT(2));
+	json_decref(value);
+	if (text == NULL)
+		return model_complain(1, "out of memory");
+	puts(text);
+	free(text);
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 #ifndef CMD_MODEL_H
 #define CMD_MODEL_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -67,6 +68,8 @@ int model_read(const char *path, size_t most, struct sl_buf *out, struct sl_err 
 bool model_ends_with(const char *path, const char *end);
 /* Flushes standard output and reports a write error, such as a full disk or a closed pipe. The exit status. */
 int model_finish_output(void);
+/* Prints the value, which it gives up, as indented JSON. 0, or the exit status after printing an error. */
+int model_print_json(json_t *value);
 
 /* The actions. argv[0] is "model", argv[1] the action. */
 int model_inspect_command(int argc, char **argv);

@@ -76,13 +76,7 @@ static int print_json(const struct adapter *a)
 	json_t *o =
 	    json_pack("{s:s, s:I, s:i, s:o, s:o}", "form", adapter_form(a), "bytes", (json_int_t)adapter_bytes(a),
 		      "layers", adapter_n_layers(a), "base", base != NULL ? base : json_string(""), "targets", targets);
-	char *text = json_dumps(o, JSON_INDENT(2));
-	json_decref(o);
-	if (text == NULL)
-		return model_complain(1, "out of memory");
-	puts(text);
-	free(text);
-	return 0;
+	return model_print_json(o);
 }
 
 static int inspect(int argc, char **argv)

@@ -287,13 +287,7 @@ static int print_json(const struct facts *f, bool keys, bool tensors)
 		json_object_set_new(o, "keys", keys_json(model_file_gguf(f->file)));
 	if (tensors)
 		json_object_set_new(o, "tensors", tensors_json(f->file));
-	char *text = json_dumps(o, JSON_INDENT(2));
-	json_decref(o);
-	if (text == NULL)
-		return model_complain(1, "out of memory");
-	puts(text);
-	free(text);
-	return 0;
+	return model_print_json(o);
 }
 
 /* ---- the command ---- */

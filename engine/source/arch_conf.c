@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/source/arch_conf.h"
+#include "kernels/kernels.h"
 
 void conf_fault(struct conf *r, int code, const char *key, const char *what)
 {
@@ -68,4 +69,11 @@ bool conf_bool(struct conf *r, const char *key, bool fallback)
 	if (v != NULL && !json_is_boolean(v))
 		conf_fault(r, SL_EINVAL, key, "is not true or false");
 	return v == NULL ? fallback : json_is_true(v);
+}
+
+void conf_experts(struct conf *r, const char *key, int n, int n_used, struct arch_experts *x)
+{
+	x->n = conf_int(r, key, 1, KN_MAX_EXPERTS, n);
+	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
+	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, n_used);
 }

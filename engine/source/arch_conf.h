@@ -33,6 +33,8 @@ const json_t *conf_object(struct conf *r, const json_t *object, const char *key)
 int conf_int(struct conf *r, const char *key, int lo, int hi, int fallback);
 double conf_number(struct conf *r, const json_t *object, const char *key, double lo, double hi, double fallback);
 bool conf_bool(struct conf *r, const char *key, bool fallback);
+/* How many experts there are, by that key, and how many a row uses. n, n_used: fallbacks; below 1: required. */
+void conf_experts(struct conf *r, const char *key, int n, int n_used, struct arch_experts *x);
 
 /* ---- arch_hf_latent.c ---- */
 

@@ -144,8 +144,7 @@ static void read_shape(struct conf *r, struct model_arch *a, const struct kind *
 static void read_glm_experts(struct conf *r, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
-	x->n = conf_int(r, "n_routed_experts", 1, KN_MAX_EXPERTS, 128);
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 8);
+	conf_experts(r, "n_routed_experts", 128, 8, x);
 	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH / 64, 1408);
 	x->n_ff_shared = x->n_ff * conf_int(r, "n_shared_experts", 0, 64, 1);
 	x->n_dense = conf_int(r, "first_k_dense_replace", 0, a->n_layers, 1);
@@ -331,8 +330,7 @@ static void read_moe_layers(struct conf *r, const struct model_arch *a)
 static void read_llama4_experts(struct conf *r, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
-	x->n = conf_int(r, "num_local_experts", 1, KN_MAX_EXPERTS, 16);
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 1);
+	conf_experts(r, "num_local_experts", 16, 1, x);
 	x->n_ff = x->n_ff_shared = conf_int(r, "intermediate_size", 1, ARCH_MAX_WIDTH, 8192);
 	x->every = conf_int(r, "interleave_moe_layer_step", 1, ARCH_MAX_LAYERS, 1);
 	x->scale = 1;
@@ -363,9 +361,7 @@ static void read_local_experts(struct conf *r, struct model_arch *a)
 {
 	const struct arch_family *f = r->family;
 	struct arch_experts *x = &a->experts;
-	x->n = conf_int(r, "num_local_experts", 1, KN_MAX_EXPERTS, 0);
-	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, 0);
+	conf_experts(r, "num_local_experts", 0, 0, x);
 	x->n_ff = a->n_ff;
 	x->scale = 1;
 	x->norm = f->norm_weights;
@@ -375,15 +371,14 @@ static void read_local_experts(struct conf *r, struct model_arch *a)
 		x->sparse = (float)conf_number(r, r->config, "router_jitter_noise", 1e-6, 1, 0.01);
 	if (f->oss && conf_number(r, r->config, "swiglu_limit", 0, 1e6, 7) != (double)KN_CLAMP)
 		conf_fault(r, SL_EUNSUPPORTED, "swiglu_limit", "is not supported (supported: 7)");
-	if (f->oss && conf_int(r, "experts_per_token", 1, most, x->n_used) != x->n_used)
+	if (f->oss && conf_int(r, "experts_per_token", 1, KN_MAX_EXPERTS_USED, x->n_used) != x->n_used)
 		conf_fault(r, SL_EINVAL, "experts_per_token", "is not num_experts_per_tok");
 }
 
 static void read_lfm2_experts(struct conf *r, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
-	x->n = conf_int(r, "num_experts", 1, KN_MAX_EXPERTS, 32);
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 4);
+	conf_experts(r, "num_experts", 32, 4, x);
 	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, 1792);
 	x->n_dense = conf_int(r, "num_dense_layers", 0, a->n_layers, 2);
 	x->scale = (float)conf_number(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
@@ -397,8 +392,7 @@ static void read_lfm2_experts(struct conf *r, struct model_arch *a)
 static void read_delta_experts(struct conf *r, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
-	x->n = conf_int(r, "num_experts", 1, KN_MAX_EXPERTS, 512);
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED, 10);
+	conf_experts(r, "num_experts", 512, 10, x);
 	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, 512);
 	x->n_ff_shared = conf_int(r, "shared_expert_intermediate_size", 1, ARCH_MAX_WIDTH, 512);
 	x->shared_gate = true;
@@ -441,9 +435,7 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 	if (!mixtral && !olmoe && !qwen2 && !qwen3)
 		return;
 	int n = mixtral ? 8 : olmoe ? 64 : qwen2 ? 60 : 128, used = mixtral ? 2 : qwen2 ? 4 : 8;
-	x->n = conf_int(r, mixtral ? "num_local_experts" : "num_experts", 1, KN_MAX_EXPERTS, n);
-	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, used);
+	conf_experts(r, mixtral ? "num_local_experts" : "num_experts", n, used, x);
 	x->norm = mixtral || conf_bool(r, "norm_topk_prob", false);
 	x->n_ff = a->n_ff;
 	x->scale = 1;

@@ -64,13 +64,11 @@ void conf_latent_experts(struct conf *r, const char *type, struct model_arch *a)
 	struct arch_experts *x = &a->experts;
 	bool v2 = strcmp(type, "deepseek_v2") == 0;
 	a->n_drafting = conf_int(r, "num_nextn_predict_layers", 0, 8, 0);
-	/* null: a dense model */
-	bool dense = conf_has(r, "n_routed_experts") && conf_get(r, r->config, "n_routed_experts") == NULL;
-	x->n = conf_int(r, "n_routed_experts", dense ? 0 : 1, KN_MAX_EXPERTS, dense ? 0 : MISSING);
-	if (x->n == 0 || r->rc != 0)
+	if (conf_has(r, "n_routed_experts") && conf_get(r, r->config, "n_routed_experts") == NULL)
+		return; /* null: a dense model */
+	conf_experts(r, "n_routed_experts", MISSING, MISSING, x);
+	if (r->rc != 0)
 		return;
-	int most = x->n < KN_MAX_EXPERTS_USED ? x->n : KN_MAX_EXPERTS_USED;
-	x->n_used = conf_int(r, "num_experts_per_tok", 1, most, MISSING);
 	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH / 64, MISSING);
 	bool none = conf_has(r, "n_shared_experts") && conf_get(r, r->config, "n_shared_experts") == NULL;
 	x->n_ff_shared = x->n_ff * conf_int(r, "n_shared_experts", 0, 64, none ? 0 : v2 ? 2 : 1);
