@@ -106,8 +106,8 @@ static int check_words(const struct peft_config *c, const char *name, struct sl_
 	const char *kind = text_of(c->root, "peft_type"), *bias = text_of(c->root, "bias");
 	const char *task = text_of(c->root, "task_type"), *init = text_of(c->root, "init_lora_weights");
 	static const char *const heads[] = {"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS", "SEQ_2_SEQ_LM"};
-	/* These begin with other weights of the base, which the folder does not have. */
-	static const char *const bases[] = {"pissa", "olora", "loftq", "corda"};
+	/* Others (pissa, olora, loftq, corda, …) begin with weights of the base that the folder does not have. */
+	static const char *const plain[] = {"", "gaussian", "orthogonal", "eva"};
 	if (strcmp(kind, "LORA") != 0)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: peft_type is \"%.40s\"; only \"LORA\" is supported", name,
 			       text_has_control(kind, strlen(kind)) ? "?" : kind);
@@ -117,13 +117,14 @@ static int check_words(const struct peft_config *c, const char *name, struct sl_
 	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
 		if (strcmp(task, heads[i]) == 0)
 			return sl_errf(err, SL_EUNSUPPORTED, "%s: task_type %s is not supported", name, heads[i]);
-	for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
-		if (strncmp(init, bases[i], strlen(bases[i])) == 0)
-			return sl_errf(err, SL_EUNSUPPORTED,
-				       "%s: init_lora_weights \"%s\" changes the base: not supported unless it was "
-				       "converted when it was saved",
-				       name, bases[i]);
-	return 0;
+	for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+		if (strcmp(init, plain[i]) == 0)
+			return 0;
+	return sl_errf(
+	    err, SL_EUNSUPPORTED,
+	    "%s: init_lora_weights \"%.40s\" may change the base: not supported unless it was converted when "
+	    "it was saved",
+	    name, text_has_control(init, strlen(init)) ? "?" : init);
 }
 
 /* ---- patterns ---- */

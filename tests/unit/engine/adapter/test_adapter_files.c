@@ -320,6 +320,7 @@ static void test_config_refused(void **arg)
 	    {CONFIG(",\"future\":1"), "key future is not supported by this version, which does not know it",
 	     SL_EUNSUPPORTED},
 	    {CONFIG(",\"init_lora_weights\":\"pissa_niter_4\""), "init_lora_weights", SL_EUNSUPPORTED},
+	    {CONFIG(",\"init_lora_weights\":\"future\""), "init_lora_weights \"future\"", SL_EUNSUPPORTED},
 	    {CONFIG(",\"task_type\":\"SEQ_CLS\""), "SEQ_CLS", SL_EUNSUPPORTED},
 	    {CONFIG(",\"use_rslora\":1"), "use_rslora", SL_EINVAL},
 	    {CONFIG(",\"rank_pattern\":{\"q_proj\":0}"), "rank_pattern: q_proj", SL_EINVAL},
@@ -339,8 +340,8 @@ static void test_config_refused(void **arg)
 	/* What is off, or about training, changes nothing. */
 	md_text(in_dir("peft"), "adapter_config.json",
 		CONFIG(",\"use_dora\":false,\"modules_to_save\":null,\"future\":null,\"lora_dropout\":0.1,"
-		       "\"target_modules\":[\"q_proj\"],\"alpha_pattern\":{\"^model.layers.0.self_attn.q_proj$\":6,"
-		       "\"q_proj\":9}"));
+		       "\"init_lora_weights\":\"gaussian\",\"target_modules\":[\"q_proj\"],"
+		       "\"alpha_pattern\":{\"^model.layers.0.self_attn.q_proj$\":6,\"q_proj\":9}"));
 	struct adapter *a = opened(in_dir("peft"), NULL);
 	assert_true(adapter_at(a, 0, ADAPTER_Q)->scale == 3);
 	adapter_close(a);

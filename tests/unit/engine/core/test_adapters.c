@@ -6,6 +6,7 @@
  */
 #include "engine_run.h"
 
+#include "base/fault.h"
 #include "engine/adapter/adapter_make.h"
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
@@ -314,6 +315,28 @@ static void test_failed(void **arg)
 	assert_non_null(strstr(err.text, "no such base"));
 }
 
+/* Whatever allocation fails before its threads run: the engine does not start, and nothing is lost. */
+static void test_no_memory(void **arg)
+{
+	(void)arg;
+	struct run r;
+	struct eng_config cfg = config();
+	int rc = SL_ENOMEM, n_failed = 0;
+	backend = cfg.backend = fastest();
+	for (long nth = 1; rc != 0; nth++) {
+		fault_arm(FAULT_ALLOC, nth, 1);
+		rc = run_start_rc(&r, &cfg);
+		fault_disarm_all();
+		assert_true(rc == 0 || rc == SL_ENOMEM);
+		n_failed += rc != 0;
+		if (rc == 0)
+			run_stop(&r);
+		else
+			run_free(&r);
+	}
+	assert_true(n_failed > 2 * ADAPTERS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -321,6 +344,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_prefixes, make_adapters, teardown),
 	    cmocka_unit_test_setup_teardown(test_choices, make_adapters, teardown),
 	    cmocka_unit_test_setup_teardown(test_failed, make_adapters, teardown),
+	    cmocka_unit_test_setup_teardown(test_no_memory, make_adapters, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
