@@ -20,14 +20,20 @@
 
 enum { MAX_TOKENIZER_JSON = 256 << 20, MAX_PATH = 4096 };
 
+/* Empty where there is no such file. */
+static int read_if_there(const char *path, struct sl_buf *out, struct sl_err *err)
+{
+	int rc = model_read(path, MAX_TOKENIZER_JSON, out, err);
+	return rc == SL_ENOTFOUND ? 0 : rc;
+}
+
 static int open_json(const char *path, const char *config, struct tokenizer **out, struct sl_err *err)
 {
 	struct sl_buf json, settings;
-	struct sl_err ignored;
 	buf_init(&settings, 0);
 	int rc = model_read(path, MAX_TOKENIZER_JSON, &json, err);
-	if (rc == 0 && config != NULL && model_read(config, MAX_TOKENIZER_JSON, &settings, &ignored) != 0)
-		buf_clear(&settings, 0);
+	if (rc == 0 && config != NULL)
+		rc = read_if_there(config, &settings, err);
 	if (rc == 0)
 		rc = tokenizer_create_json((const char *)buf_data(&json), json.len, (const char *)buf_data(&settings),
 					   settings.len, out, err);
@@ -36,14 +42,11 @@ static int open_json(const char *path, const char *config, struct tokenizer **ou
 	return rc;
 }
 
-/* Empty where there is no such file. */
-static void read_beside(const char *folder, const char *name, struct sl_buf *out)
+static int read_beside(const char *folder, const char *name, struct sl_buf *out, struct sl_err *err)
 {
 	char path[MAX_PATH];
-	struct sl_err ignored;
 	snprintf(path, sizeof path, "%s/%s", folder, name);
-	if (model_read(path, MAX_TOKENIZER_JSON, out, &ignored) != 0)
-		buf_clear(out, 0);
+	return read_if_there(path, out, err);
 }
 
 static struct proto_str text_of(const struct sl_buf *b)
@@ -58,10 +61,10 @@ static int open_spm(const char *path, const char *folder, struct tokenizer **out
 	buf_init(&added, 0);
 	buf_init(&config, 0);
 	int rc = model_read(path, MAX_TOKENIZER_JSON, &model, err);
-	if (rc == 0 && folder != NULL) {
-		read_beside(folder, "added_tokens.json", &added);
-		read_beside(folder, "tokenizer_config.json", &config);
-	}
+	if (rc == 0 && folder != NULL)
+		rc = read_beside(folder, "added_tokens.json", &added, err);
+	if (rc == 0 && folder != NULL)
+		rc = read_beside(folder, "tokenizer_config.json", &config, err);
 	if (rc == 0)
 		rc = tokenizer_create_spm(text_of(&model), text_of(&added), text_of(&config), out, err);
 	buf_dispose(&model);

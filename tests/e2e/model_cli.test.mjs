@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFileSync, linkSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, linkSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -310,6 +310,8 @@ describe('model tokenize', () => {
     writeFileSync(join(at, 'tokenizer_config.json'),
       '{"legacy":false,"added_tokens_decoder":{"8":{"content":"<t>","special":false}}}');
     assert.deepEqual(ids('a<t>a', at), [5, 8, 4]);
+    mkdirSync(join(at, 'added_tokens.json')); // what is beside it counts, or the ids would be others
+    bad(['model', 'tokenize', at], 'x', 1, /added_tokens\.json: Is a directory/);
     writeFileSync(file, model.subarray(0, model.length - 1));
     bad(['model', 'tokenize', file], 'x', 1, /not a SentencePiece model: malformed at byte/);
   });
