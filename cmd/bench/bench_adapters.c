@@ -75,13 +75,10 @@ static int load_adapters(struct rig *r, const char *path, int n, int rank, int t
 	return rc == 0 ? 0 : bench_complain(1, "%s", err.text);
 }
 
-static int open_rig(struct rig *r, const char *path, int n_threads)
+static int open_rig(struct rig *r, const char *path, const struct model_info *info, int n_threads)
 {
 	struct sl_err err = {0};
-	struct model_info info;
-	if (model_inspect(path, &info, &err) != 0)
-		return bench_complain(1, "%s", err.text);
-	const struct model_arch *a = &info.arch;
+	const struct model_arch *a = &info->arch;
 	struct kn_config kc = {.n_threads = n_threads, .max_rows = CHUNK, .max_width = arch_widest(a)};
 	r->ops = kn_select("auto", &err);
 	if (r->ops == NULL || r->ops->open(&kc, &r->b, &err) != 0 ||
@@ -99,8 +96,8 @@ static int open_rig(struct rig *r, const char *path, int n_threads)
 	for (int i = 0; i < n_pages; i++)
 		r->pages[i] = i;
 	double embed = (double)a->n_vocab * a->n_embd;
-	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
-	r->step_ops = 2 * ((double)info.n_params - embed); /* of a prompt's row, without the head */
+	r->weight_bytes = (double)(info->file_bytes - (a->tied_embeddings ? 0 : info->embed_bytes));
+	r->step_ops = 2 * ((double)info->n_params - embed); /* of a prompt's row, without the head */
 	return 0;
 }
 
@@ -231,7 +228,7 @@ int bench_adapters(int argc, char **argv)
 		return bench_complain(1, "out of memory");
 	r->n_streams = (int)streams;
 	r->past = (int)past;
-	rc = open_rig(r, path, (int)threads);
+	rc = open_rig(r, path, &info, (int)threads);
 	if (rc == 0)
 		rc = load_adapters(r, path, n, (int)rank, number);
 	/* A multiply-add for each number of an adapter. */

@@ -75,3 +75,20 @@ int hf_write_spm(const struct hf_folder *f, int n_vocab, struct gguf_writer *w, 
 	struct writing x = {.folder = f, .w = w, .n = n_vocab};
 	return hf_spm_visit(f, write, &x, err);
 }
+
+static int count(void *n, struct tok_source *src, const struct spm_model *m, struct sl_err *err)
+{
+	(void)m;
+	(void)err;
+	norm_destroy(src->norm);
+	pretok_destroy(src->pretok);
+	*(int *)n = (int)src->n_tokens;
+	return 0;
+}
+
+int hf_count_spm(const struct hf_folder *f)
+{
+	struct sl_err ignored;
+	int n = 0;
+	return hf_spm_visit(f, count, &n, &ignored) == 0 ? n : 0;
+}

@@ -430,15 +430,8 @@ int hf_count_tokens(const struct hf_folder *f)
 {
 	struct map_file map = {0};
 	struct vocab v = {.folder = f};
-	if (hf_has_spm(f)) {
-		struct tokenizer *t;
-		struct sl_err ignored;
-		if (hf_tokenizer(f, &t, &ignored) != 0)
-			return 0;
-		int n = tokenizer_n_vocab(t);
-		tokenizer_destroy(t);
-		return n;
-	}
+	if (hf_has_spm(f))
+		return hf_count_spm(f);
 	if (hf_map(f, "tokenizer.json", &map, NULL) != 0)
 		return 0;
 	int rc = scan_file(&v, (struct proto_str){.at = (const char *)map.at, .n = map.bytes});

@@ -220,14 +220,14 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	size_t n_vocab = (size_t)m->info.arch.n_vocab;
 	uint32_t n_draft = s->spec.n_draft, n_compared = 0, n_accepted = 0;
 	struct spec_rate *rate = &s->spec.rates[s->spec.source];
-	struct seq_spec *told = s->choices != NULL ? &s->choices->lead->spec : &s->spec;
+	struct seq_spec *total = s->choices != NULL ? &s->choices->lead->spec : &s->spec;
 	uint32_t past = s->sched.n_past - 1; /* before the step's rows: its last token and the draft */
 	s->spec.n_draft = 0;
 	atomic_fetch_add(&e->spec_drafts, 1);
 	atomic_fetch_add(&e->spec_drafted, n_draft);
 	m->figures.spec_drafts++;
 	m->figures.spec_drafted += n_draft;
-	told->n_drafted += n_draft; /* first: DONE may be sent within the loop */
+	total->n_drafted += n_draft; /* first: DONE may be sent within the loop */
 	for (uint32_t row = 0;; row++) {
 		batch_draw(st, s, logits + row * n_vocab, now);
 		if (s->state != SEQ_DECODE || row == n_draft)
@@ -239,7 +239,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 		if (!mask_make(st, &s->constraint, &s->constraint.now, GRAMMAR_SLICE / 8))
 			break;
 		n_accepted++;
-		told->n_accepted++;
+		total->n_accepted++;
 		/* Its row is already computed, as if by this step. */
 		BUG_IF(s->credit == 0, "a draft beyond the credit");
 		s->sched.n_past++;

@@ -134,6 +134,32 @@ static int change_each(json_t *root, json_t *object)
 	return n_read;
 }
 
+/* Every pair of keys with numbers at the ends of their ranges: what they are together must be possible, too. */
+static void change_pairs(json_t *root)
+{
+	static const int ends[] = {1, 1024, 262144};
+	enum { N = sizeof ends / sizeof *ends };
+	const char *a, *b;
+	json_t *was_a, *was_b, *copy = json_copy(root);
+	json_object_foreach(copy, a, was_a)
+	{
+		for (int i = 0; i < N && json_is_integer(was_a); i++) {
+			json_object_set_new(root, a, json_integer(ends[i]));
+			json_object_foreach(copy, b, was_b)
+			{
+				for (int k = 0; k < N && json_is_integer(was_b) && strcmp(a, b) < 0; k++) {
+					json_object_set_new(root, b, json_integer(ends[k]));
+					(void)reads(root);
+				}
+				if (strcmp(a, b) != 0)
+					json_object_set(root, b, was_b);
+			}
+		}
+		json_object_set(root, a, was_a);
+	}
+	json_decref(copy);
+}
+
 static void each_number(void **arg)
 {
 	(void)arg;
@@ -144,6 +170,7 @@ static void each_number(void **arg)
 		if (!reads(root))
 			fail_msg("%s", configs[i]);
 		assert_true(change_each(root, root) > 0);
+		change_pairs(root);
 		json_decref(root);
 	}
 }
