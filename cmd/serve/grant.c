@@ -184,12 +184,14 @@ static int open_in_state(const struct grants *g, const char *rest, int flags)
 	return (int)syscall(SYS_openat2, g->state_fd, rest, &how, sizeof how);
 }
 
+/* Links are followed to what is read, as certbot has its files. A log is written with more rights than the asker has,
+ * and its folder may be the asker's: no link may name another file there. */
 static int open_path(const struct grants *g, const char *path, int flags)
 {
 	char rest[PATH_MAX];
 	struct stat st;
 	bool inside = is_in_state(g, path, rest);
-	flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	flags |= O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (flags & O_CREAT ? O_NOFOLLOW : 0);
 	int fd = inside ? open_in_state(g, rest, flags) : open(path, flags, 0640), rc = 0;
 	if (fd < 0)
 		return -errno;
@@ -197,7 +199,7 @@ static int open_path(const struct grants *g, const char *path, int flags)
 		rc = -errno;
 	else if (!S_ISREG(st.st_mode))
 		rc = -EINVAL;
-	else if (inside && st.st_nlink != 1)
+	else if ((inside || flags & O_CREAT) && st.st_nlink != 1)
 		rc = -EPERM;
 	if (rc == 0)
 		return fd;

@@ -308,6 +308,21 @@ static void the_log_is_appended_to_and_moved(void **unused)
 	assert_int_equal(get(GRANT_ENGINE, BROKER_APPEND, at("out.jsonl")), -EPERM);
 }
 
+/* Written with the supervisor's rights in a folder that may be the asker's. */
+static void no_log_is_written_through_a_link(void **unused)
+{
+	(void)unused;
+	make_file(at("secret"), "x");
+	assert_int_equal(symlink(at("secret"), at("out.jsonl")), 0);
+	assert_int_equal(get(GRANT_GATEWAY, BROKER_APPEND, at("out.jsonl")), -ELOOP);
+	assert_int_equal(unlink(at("out.jsonl")), 0);
+	assert_int_equal(symlink(at("none"), at("out.jsonl")), 0);
+	assert_int_equal(get(GRANT_GATEWAY, BROKER_APPEND, at("out.jsonl")), -ELOOP);
+	assert_int_equal(unlink(at("out.jsonl")), 0);
+	assert_int_equal(link(at("secret"), at("out.jsonl")), 0);
+	assert_int_equal(get(GRANT_GATEWAY, BROKER_APPEND, at("out.jsonl")), -EPERM);
+}
+
 /* ---- sockets ---- */
 
 static void only_named_addresses_are_bound(void **unused)
@@ -471,6 +486,7 @@ int main(void)
 	    TEST(what_is_no_file_holds_nothing_up),
 	    TEST(no_link_in_the_state_folder_is_followed),
 	    TEST(the_log_is_appended_to_and_moved),
+	    TEST(no_log_is_written_through_a_link),
 	    TEST(only_named_addresses_are_bound),
 	    TEST(a_unix_socket_is_made_adopted_and_removed),
 	    TEST(what_is_no_request_is_answered),
