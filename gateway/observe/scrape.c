@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One thread and one bounded queue. A printed text returns to its loop as a message, which frees it.
+ * One thread with a mailbox. A scrape is a message there and back: its loop prints nothing and frees it.
  */
 #include "gateway/observe/scrape.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/alloc.h"
 #include "base/metrics.h"
@@ -14,16 +15,13 @@ enum { MOST_WAITING = 16 };
 
 struct scraper {
 	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t filled;
-	struct list waiting; /* struct scrape */
-	int n_waiting;
-	bool stops;
+	struct mailbox asked; /* the `mail` of scrapes' messages */
+	atomic_int n_waiting;
+	atomic_bool stops;
 };
 
 struct scrape {
 	struct gw_message m;
-	struct list in_waiting;
 	struct gw_thread *home;
 	void (*done)(void *ctx, int rc, const struct sl_buf *text); /* NULL: cancelled. The loop's */
 	void *ctx;
@@ -33,30 +31,34 @@ struct scrape {
 
 /* ---- the scraper's thread ---- */
 
-static struct scrape *take(struct scraper *sc)
+static void print(struct scraper *sc, struct scrape *s)
 {
-	struct scrape *s = NULL;
-	pthread_mutex_lock(&sc->lock);
-	while (!sc->stops && list_empty(&sc->waiting))
-		pthread_cond_wait(&sc->filled, &sc->lock);
-	if (!sc->stops) {
-		s = list_entry(sc->waiting.next, struct scrape, in_waiting);
-		list_remove(&s->in_waiting);
-		sc->n_waiting--;
+	atomic_fetch_sub(&sc->n_waiting, 1);
+	if (atomic_load(&sc->stops)) {
+		s->rc = SL_ECLOSED;
+	} else {
+		process_gauges_set();
+		s->rc = metrics_print(&s->text);
 	}
-	pthread_mutex_unlock(&sc->lock);
-	return s;
+	gw_post(s->home, &s->m);
+}
+
+static void print_all(struct scraper *sc, struct mail *m)
+{
+	while (m != NULL) {
+		struct scrape *s = list_entry(m, struct scrape, m.mail);
+		m = m->next;
+		print(sc, s);
+	}
 }
 
 static void *run_scraper(void *arg)
 {
-	struct scrape *s;
+	struct scraper *sc = arg;
 	pthread_setname_np(pthread_self(), "metrics");
-	while ((s = take(arg)) != NULL) {
-		process_gauges_set();
-		s->rc = metrics_print(&s->text);
-		gw_post(s->home, &s->m);
-	}
+	while (!atomic_load(&sc->stops))
+		print_all(sc, mailbox_wait(&sc->asked, UINT64_MAX));
+	print_all(sc, mailbox_take_all(&sc->asked));
 	return NULL;
 }
 
@@ -66,12 +68,12 @@ int scraper_create(struct scraper **out)
 	*out = NULL;
 	if (sc == NULL)
 		return SL_ENOMEM;
-	pthread_mutex_init(&sc->lock, NULL);
-	pthread_cond_init(&sc->filled, NULL);
-	list_init(&sc->waiting);
+	if (mailbox_init(&sc->asked) != 0) {
+		sl_free(sc);
+		return SL_EIO;
+	}
 	if (pthread_create(&sc->thread, NULL, run_scraper, sc) != 0) {
-		pthread_cond_destroy(&sc->filled);
-		pthread_mutex_destroy(&sc->lock);
+		mailbox_dispose(&sc->asked);
 		sl_free(sc);
 		return SL_EIO;
 	}
@@ -83,19 +85,10 @@ void scraper_destroy(struct scraper *sc)
 {
 	if (sc == NULL)
 		return;
-	pthread_mutex_lock(&sc->lock);
-	sc->stops = true;
-	pthread_cond_signal(&sc->filled);
-	pthread_mutex_unlock(&sc->lock);
+	atomic_store(&sc->stops, true);
+	mailbox_nudge(&sc->asked);
 	pthread_join(sc->thread, NULL);
-	list_each_safe(it, tmp, &sc->waiting) {
-		struct scrape *s = list_entry(it, struct scrape, in_waiting);
-		list_remove(it);
-		s->rc = SL_ECLOSED;
-		gw_post(s->home, &s->m);
-	}
-	pthread_cond_destroy(&sc->filled);
-	pthread_mutex_destroy(&sc->lock);
+	mailbox_dispose(&sc->asked);
 	sl_free(sc);
 }
 
@@ -111,32 +104,22 @@ static void on_back(struct gw_thread *t, struct gw_message *m)
 	sl_free(s);
 }
 
-static bool enter(struct scraper *sc, struct scrape *s)
-{
-	pthread_mutex_lock(&sc->lock);
-	bool room = sc->n_waiting < MOST_WAITING;
-	if (room) {
-		list_push_back(&sc->waiting, &s->in_waiting);
-		sc->n_waiting++;
-		pthread_cond_signal(&sc->filled);
-	}
-	pthread_mutex_unlock(&sc->lock);
-	return room;
-}
-
 int scrape_start(struct scraper *sc, struct gw_thread *t, void (*done)(void *ctx, int rc, const struct sl_buf *text),
 		 void *ctx, struct scrape **out)
 {
-	struct scrape *s = sl_zalloc(sizeof *s);
 	*out = NULL;
-	if (s == NULL)
-		return SL_ENOMEM;
-	*s = (struct scrape){.m = {.run = on_back}, .home = t, .done = done, .ctx = ctx};
-	buf_init(&s->text, SCRAPE_BYTES);
-	if (!enter(sc, s)) {
-		sl_free(s);
+	if (atomic_fetch_add(&sc->n_waiting, 1) >= MOST_WAITING) {
+		atomic_fetch_sub(&sc->n_waiting, 1);
 		return SL_ELIMIT;
 	}
+	struct scrape *s = sl_zalloc(sizeof *s);
+	if (s == NULL) {
+		atomic_fetch_sub(&sc->n_waiting, 1);
+		return SL_ENOMEM;
+	}
+	*s = (struct scrape){.m = {.run = on_back}, .home = t, .done = done, .ctx = ctx};
+	buf_init(&s->text, SCRAPE_BYTES);
+	mailbox_send(&sc->asked, &s->m.mail);
 	*out = s;
 	return 0;
 }
