@@ -23,6 +23,14 @@ bool random_u64(uint64_t *out)
 	return true;
 }
 
+bool random_share(double share)
+{
+	uint64_t v;
+	if (share <= 0 || share >= 1)
+		return share >= 1;
+	return random_u64(&v) && (double)(v >> 11) * 0x1p-53 < share;
+}
+
 bool random_name(char *dst)
 {
 	static const char digits[] = "0123456789abcdef";

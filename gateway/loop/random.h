@@ -13,6 +13,8 @@ enum { RANDOM_NAME_CHARS = 32 };
 
 /* False: OpenSSL failed. */
 bool random_u64(uint64_t *out);
+/* True for that share of the calls, 0 to 1; false if OpenSSL failed and share is below 1. */
+bool random_share(double share);
 /* 128 random bits as lower-case hex digits and a NUL: RANDOM_NAME_CHARS + 1 bytes at dst. */
 bool random_name(char *dst);
 

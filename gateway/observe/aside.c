@@ -6,26 +6,33 @@
 #include "gateway/observe/aside.h"
 
 #include <pthread.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"
-#include "base/buf.h"
 #include "base/clock.h"
-#include "base/err.h"
+#include "base/log.h"
 
 struct aside {
-	struct aside_ops ops;
+	const struct aside_ops *ops;
 	void *ctx;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	struct sl_buf waiting;
-	bool stops;
+	int64_t n_waiting; /* lines */
+	bool stops, full;  /* full: the last line found no room, which is logged */
+};
+
+struct batch {
+	struct sl_buf lines;
+	int64_t n;
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t one_ended = PTHREAD_COND_INITIALIZER;
 static int n_ending;
 
+/* Of CLOCK_MONOTONIC, which does not step. */
 static struct timespec in_ms(unsigned ms)
 {
 	struct timespec at;
@@ -39,34 +46,36 @@ static struct timespec in_ms(unsigned ms)
 	return at;
 }
 
+static bool is_half_full(const struct aside *a) { return a->waiting.len >= a->ops->max_bytes / 2; }
+
 /* Waits for lines and takes them. False: it stops, and there are none. */
-static bool next(struct aside *a, struct sl_buf *out)
+static bool next(struct aside *a, struct batch *out)
 {
 	pthread_mutex_lock(&a->lock);
-	while (!a->stops && a->waiting.len == 0)
+	while (!a->stops && a->n_waiting == 0)
 		pthread_cond_wait(&a->changed, &a->lock);
-	struct timespec until = in_ms(a->ops.linger_ms);
-	while (!a->stops && a->ops.linger_ms > 0 && a->waiting.len < a->ops.max_bytes / 2 &&
-	       pthread_cond_timedwait(&a->changed, &a->lock, &until) == 0)
+	struct timespec until = in_ms(a->ops->linger_ms);
+	while (!a->stops && a->ops->linger_ms > 0 && !is_half_full(a) &&
+	       pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until) == 0)
 		;
-	*out = a->waiting;
-	buf_init(&a->waiting, (uint32_t)a->ops.max_bytes);
+	*out = (struct batch){.lines = a->waiting, .n = a->n_waiting};
+	buf_init(&a->waiting, a->ops->max_bytes);
+	a->n_waiting = 0;
 	pthread_mutex_unlock(&a->lock);
-	return out->len > 0;
+	return out->n > 0;
 }
 
 static void *run(void *arg)
 {
 	struct aside *a = arg;
-	struct sl_buf lines;
-	pthread_setname_np(pthread_self(), a->ops.thread);
-	while (next(a, &lines)) {
-		a->ops.take(a->ctx, (const char *)buf_data(&lines), lines.len);
-		buf_dispose(&lines);
+	struct batch b;
+	pthread_setname_np(pthread_self(), a->ops->thread);
+	while (next(a, &b)) {
+		bool good = a->ops->take(a->ctx, (const char *)buf_data(&b.lines), b.lines.len);
+		metric_add(good ? a->ops->taken : a->ops->failed, b.n);
+		buf_dispose(&b.lines);
 	}
-	buf_dispose(&lines);
-	a->ops.dispose(a->ctx);
-	buf_dispose(&a->waiting);
+	a->ops->dispose(a->ctx);
 	pthread_cond_destroy(&a->changed);
 	pthread_mutex_destroy(&a->lock);
 	sl_free(a);
@@ -77,28 +86,19 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void init_cond(pthread_cond_t *c)
-{
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(c, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
-int aside_create(const struct aside_ops *ops, void *ctx, struct aside **out)
+int aside_create(const struct aside_ops *ops, void *ctx, struct aside **out, struct sl_err *err)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
 	struct aside *a = sl_zalloc(sizeof *a);
 	*out = NULL;
 	if (a == NULL)
-		return SL_ENOMEM;
-	a->ops = *ops;
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", ops->key);
+	a->ops = ops;
 	a->ctx = ctx;
-	buf_init(&a->waiting, (uint32_t)ops->max_bytes);
+	buf_init(&a->waiting, ops->max_bytes);
 	pthread_mutex_init(&a->lock, NULL);
-	init_cond(&a->changed);
+	pthread_cond_init(&a->changed, NULL);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	int rc = pthread_create(&thread, &attr, run, a);
@@ -107,20 +107,29 @@ int aside_create(const struct aside_ops *ops, void *ctx, struct aside **out)
 		pthread_cond_destroy(&a->changed);
 		pthread_mutex_destroy(&a->lock);
 		sl_free(a);
-		return SL_EIO;
+		return sl_errf(err, SL_EIO, "%s: no thread can be started: %s", ops->key, strerror(rc));
 	}
 	*out = a;
 	return 0;
 }
 
-bool aside_put(struct aside *a, const void *line, size_t n)
+void aside_put(struct aside *a, int rc, const struct sl_buf *line)
 {
 	pthread_mutex_lock(&a->lock);
-	bool put = buf_append(&a->waiting, line, n) == 0;
-	if (put)
+	bool was_empty = a->n_waiting == 0, was_half_full = is_half_full(a), was_full = a->full;
+	if (rc == 0)
+		rc = buf_append(&a->waiting, buf_data(line), line->len);
+	a->n_waiting += rc == 0;
+	a->full = rc != 0;
+	/* Lines in between change nothing that the thread waits for. */
+	if (rc == 0 && (was_empty || is_half_full(a) != was_half_full))
 		pthread_cond_signal(&a->changed);
 	pthread_mutex_unlock(&a->lock);
-	return put;
+	if (rc == 0)
+		return;
+	metric_add(a->ops->full, 1);
+	if (!was_full)
+		log_warn("%s: a full queue, or no memory: lines are dropped until there is room", a->ops->key);
 }
 
 void aside_destroy(struct aside *a)
@@ -138,16 +147,11 @@ void aside_destroy(struct aside *a)
 
 bool aside_wait(unsigned ms)
 {
-	const uint64_t until = clock_now_ns() + ms * NS_PER_MS;
+	struct timespec until = in_ms(ms);
+	int rc = 0;
 	pthread_mutex_lock(&all_lock);
-	while (n_ending > 0 && clock_now_ns() < until) {
-		struct timespec at;
-		clock_gettime(CLOCK_REALTIME, &at);
-		at.tv_nsec += 10 * 1000000;
-		at.tv_sec += at.tv_nsec / 1000000000;
-		at.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&one_ended, &all_lock, &at);
-	}
+	while (n_ending > 0 && rc == 0)
+		rc = pthread_cond_clockwait(&one_ended, &all_lock, CLOCK_MONOTONIC, &until);
 	bool all = n_ending == 0;
 	pthread_mutex_unlock(&all_lock);
 	return all;

@@ -6,10 +6,10 @@
 #include "gateway/observe/record.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -36,7 +36,6 @@ struct records {
 	struct aside *aside;
 	double sample;
 	uint8_t key[KEY_BYTES];
-	atomic_bool full_said;
 };
 
 /* The writer's. */
@@ -46,29 +45,31 @@ struct record_writer {
 	char to[];
 };
 
-static int64_t count_lines(const char *lines, size_t n)
+/* A line at a time: at most PIPE_BUF bytes, so that the log's lines do not come between in a pipe. */
+static bool write_stderr(const char *lines, size_t n)
 {
-	int64_t count = 0;
-	for (const char *p = lines; p < lines + n; p++)
-		count += *p == '\n';
-	return count;
+	_Static_assert(MAX_LINE <= PIPE_BUF, "a line is written as a whole");
+	for (const char *end; n > 0; n -= (size_t)(end - lines), lines = end) {
+		const char *newline = memchr(lines, '\n', n);
+		end = newline != NULL ? newline + 1 : lines + n;
+		if (file_write(STDERR_FILENO, lines, (size_t)(end - lines)) != 0)
+			return false;
+	}
+	return true;
 }
 
-/* A pipe takes what it has room for. */
-static bool write_stderr(const char *lines, size_t n) { return file_write(STDERR_FILENO, lines, n) == 0; }
-
-static void take(void *ctx, const char *lines, size_t n)
+static bool take(void *ctx, const char *lines, size_t n)
 {
 	struct record_writer *w = ctx;
 	errno = 0;
 	bool good = w->file != NULL ? line_file_write(w->file, lines, n) : write_stderr(lines, n);
-	metric_add(good ? &written : &lost_write, count_lines(lines, n));
 	if (!good && !w->failing)
 		log_error("log.requests.to: %.300s: %s; requests' records are lost until it can be written again",
 			  w->to, strerror(errno));
 	else if (good && w->failing)
 		log_info("log.requests.to: %.300s: requests' records are written again", w->to);
 	w->failing = !good;
+	return good;
 }
 
 static void dispose(void *ctx)
@@ -116,8 +117,14 @@ static int create_writer(const char *to, struct record_writer **out, struct sl_e
 
 int records_create(const char *to, double sample, const char *state_dir, struct records **out, struct sl_err *err)
 {
-	static const struct aside_ops ops = {
-	    .thread = "records", .max_bytes = MAX_WAITING, .take = take, .dispose = dispose};
+	static const struct aside_ops ops = {.thread = "records",
+					     .key = "log.requests.to",
+					     .max_bytes = MAX_WAITING,
+					     .taken = &written,
+					     .full = &lost_queue,
+					     .failed = &lost_write,
+					     .take = take,
+					     .dispose = dispose};
 	struct record_writer *w = NULL;
 	struct records *r = sl_zalloc(sizeof *r);
 	*out = NULL;
@@ -127,10 +134,8 @@ int records_create(const char *to, double sample, const char *state_dir, struct 
 	int rc = read_key(state_dir, r->key, err);
 	if (rc == 0)
 		rc = create_writer(to, &w, err);
-	if (rc == 0 && (rc = aside_create(&ops, w, &r->aside)) != 0) {
+	if (rc == 0 && (rc = aside_create(&ops, w, &r->aside, err)) != 0)
 		dispose(w);
-		sl_errf(err, rc, "log.requests.to: no thread");
-	}
 	if (rc != 0) {
 		sl_free(r);
 		return rc;
@@ -167,28 +172,13 @@ static uint64_t unix_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static bool is_sampled(const struct records *r)
-{
-	uint64_t draw;
-	if (r->sample >= 1)
-		return true;
-	return random_u64(&draw) && (double)(draw >> 11) * 0x1p-53 < r->sample;
-}
-
 void records_put(struct records *r, const struct observed *o, enum observed_verdict v)
 {
 	struct sl_buf line;
-	if (!is_sampled(r))
+	if (!random_share(r->sample))
 		return;
 	buf_init(&line, MAX_LINE);
-	bool put = record_print(&line, o, v, digest_of(r, o->tenant), unix_ms()) == 0 &&
-		   aside_put(r->aside, buf_data(&line), line.len);
+	int rc = record_print(&line, o, v, digest_of(r, o->tenant), unix_ms());
+	aside_put(r->aside, rc, &line);
 	buf_dispose(&line);
-	if (put) {
-		atomic_store_explicit(&r->full_said, false, memory_order_relaxed);
-		return;
-	}
-	metric_add(&lost_queue, 1);
-	if (!atomic_exchange(&r->full_said, true))
-		log_warn("log.requests.to: the writer is too slow; requests' records are dropped meanwhile");
 }

@@ -95,18 +95,12 @@ static bool random_bytes(uint8_t *out, size_t n)
 	return !is_zero(out, n);
 }
 
-static bool draw(double share)
-{
-	uint64_t v;
-	return share > 0 && random_u64(&v) && (double)(v >> 11) * 0x1p-53 < share;
-}
-
 struct trace *trace_begin(const char *parent, const char *state, double sample)
 {
 	struct trace read = {0};
 	bool follows = parent != NULL && trace_parent_read(parent, &read);
 	if (!follows) {
-		read = (struct trace){.sampled = draw(sample)};
+		read = (struct trace){.sampled = random_share(sample)};
 		if (!read.sampled || !random_bytes(read.id, sizeof read.id))
 			return NULL;
 	}

@@ -8,7 +8,6 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <event2/http.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -134,7 +133,7 @@ static int post(struct exporter *x, const struct sl_buf *body)
 	return x->status;
 }
 
-static void tell(struct exporter *x, bool good)
+static void log_change(struct exporter *x, bool good)
 {
 	if (!good && !x->failing && x->status != 0)
 		log_warn("trace.endpoint: %.200s answers %d: traces are dropped until it takes them", x->endpoint,
@@ -146,20 +145,17 @@ static void tell(struct exporter *x, bool good)
 	x->failing = !good;
 }
 
-static void take(void *ctx, const char *lines, size_t n)
+static bool take(void *ctx, const char *lines, size_t n)
 {
 	struct exporter *x = ctx;
 	struct sl_buf body;
-	int64_t count = 0;
-	for (const char *p = lines; p < lines + n; p++)
-		count += *p == '\n';
 	buf_init(&body, MAX_BODY);
 	x->status = 0;
 	int status = otlp_wrap(&body, lines, n) == 0 ? post(x, &body) : 0;
 	bool good = status >= 200 && status < 300;
 	buf_dispose(&body);
-	metric_add(good ? &exported : &lost_export, count);
-	tell(x, good);
+	log_change(x, good);
+	return good;
 }
 
 static void dispose(void *ctx)
@@ -192,19 +188,26 @@ static int create_exporter(const char *endpoint, uint64_t timeout_ms, struct exp
 
 int tracer_create(const char *endpoint, double sample, uint64_t timeout_ms, struct tracer **out, struct sl_err *err)
 {
-	static const struct aside_ops ops = {
-	    .thread = "traces", .max_bytes = MAX_WAITING, .linger_ms = LINGER_MS, .take = take, .dispose = dispose};
+	static const struct aside_ops ops = {.thread = "traces",
+					     .key = "trace.endpoint",
+					     .max_bytes = MAX_WAITING,
+					     .linger_ms = LINGER_MS,
+					     .taken = &exported,
+					     .full = &lost_queue,
+					     .failed = &lost_export,
+					     .take = take,
+					     .dispose = dispose};
 	struct exporter *x;
 	*out = NULL;
 	int rc = create_exporter(endpoint, timeout_ms, &x, err);
 	if (rc != 0)
 		return rc;
 	struct tracer *t = sl_zalloc(sizeof *t);
-	rc = t == NULL ? SL_ENOMEM : aside_create(&ops, x, &t->aside);
+	rc = t == NULL ? sl_errf(err, SL_ENOMEM, "trace.endpoint: no memory") : aside_create(&ops, x, &t->aside, err);
 	if (rc != 0) {
 		dispose(x);
 		sl_free(t);
-		return sl_errf(err, rc, "trace.endpoint: no memory or no thread");
+		return rc;
 	}
 	t->sample = sample;
 	*out = t;
@@ -224,10 +227,8 @@ void tracer_put(struct tracer *t, const struct observed *o, const struct trace *
 {
 	struct sl_buf line;
 	buf_init(&line, MAX_SPANS);
-	bool put = otlp_print(&line, o, trace, unix_offset()) == 0 && aside_put(t->aside, buf_data(&line), line.len);
+	aside_put(t->aside, otlp_print(&line, o, trace, unix_offset()), &line);
 	buf_dispose(&line);
-	if (!put)
-		metric_add(&lost_queue, 1);
 }
 
 void tracer_destroy(struct tracer *t)

@@ -63,11 +63,24 @@ static void a_name_is_hex_of_full_length(void **state)
 	}
 }
 
+static void a_share_is_that_of_the_calls(void **state)
+{
+	int n = 0;
+	(void)state;
+	for (int i = 0; i < 4000; i++) {
+		assert_true(random_share(1) && random_share(2));
+		assert_false(random_share(0) || random_share(-1));
+		n += random_share(0.25);
+	}
+	assert_true(n > 800 && n < 1200); /* seven deviations */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(no_number_comes_twice),
 	    cmocka_unit_test(a_name_is_hex_of_full_length),
+	    cmocka_unit_test(a_share_is_that_of_the_calls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
