@@ -27,6 +27,7 @@ enum {
 	MAX_SPANS = 32 << 10, /* of one answer */
 	LINGER_MS = 200,
 	PORT = 80,
+	HOST_BYTES = 256,
 };
 
 #define LOST(var, why)                                                             \
@@ -44,9 +45,12 @@ struct tracer {
 /* The exporter's. */
 struct exporter {
 	struct evhttp_uri *uri;
+	char host[HOST_BYTES]; /* of uri, an IPv6 address without its brackets */
 	uint64_t timeout_ms;
 	bool failing;
-	int status; /* of the reply; 0: there was none */
+	struct event_base *base; /* while a request runs */
+	bool over;               /* it has a reply, or will have none */
+	int status;              /* of the reply; 0: there was none */
 	char endpoint[];
 };
 
@@ -63,7 +67,8 @@ static struct evhttp_uri *parse(const char *endpoint, struct sl_err *why)
 	const char *scheme = uri != NULL ? evhttp_uri_get_scheme(uri) : NULL,
 		   *host = uri != NULL ? evhttp_uri_get_host(uri) : NULL;
 	if (scheme != NULL && strcmp(scheme, "http") == 0 && host != NULL && host[0] != '\0' &&
-	    port_of(uri) <= UINT16_MAX && evhttp_uri_get_userinfo(uri) == NULL)
+	    strlen(host) < HOST_BYTES && port_of(uri) <= UINT16_MAX && evhttp_uri_get_userinfo(uri) == NULL &&
+	    evhttp_uri_get_query(uri) == NULL && evhttp_uri_get_fragment(uri) == NULL)
 		return uri;
 	if (uri != NULL)
 		evhttp_uri_free(uri);
@@ -86,16 +91,18 @@ static void on_reply(struct evhttp_request *r, void *ctx)
 {
 	struct exporter *x = ctx;
 	x->status = r != NULL ? evhttp_request_get_response_code(r) : 0;
+	x->over = true;
+	event_base_loopbreak(x->base); /* else it waits for the limit */
 }
 
 static int add_request(struct exporter *x, struct evhttp_connection *c, const struct sl_buf *body)
 {
 	const char *host = evhttp_uri_get_host(x->uri), *path = evhttp_uri_get_path(x->uri);
-	char authority[300];
+	char authority[HOST_BYTES + 8];
 	struct evhttp_request *r = evhttp_request_new(on_reply, x);
 	if (r == NULL)
 		return SL_ENOMEM;
-	snprintf(authority, sizeof authority, "%.255s:%d", host, port_of(x->uri));
+	snprintf(authority, sizeof authority, "%s:%d", host, port_of(x->uri));
 	struct evkeyvalq *fields = evhttp_request_get_output_headers(r);
 	if (evhttp_add_header(fields, "Host", authority) != 0 ||
 	    evhttp_add_header(fields, "Content-Type", "application/json") != 0 ||
@@ -117,14 +124,16 @@ static int post(struct exporter *x, const struct sl_buf *body)
 	const struct timeval limit = {.tv_sec = (time_t)(x->timeout_ms / 1000),
 				      .tv_usec = (suseconds_t)(x->timeout_ms % 1000 * 1000)};
 	x->status = 0;
+	x->over = false;
+	x->base = base;
 	if (base != NULL)
-		c = evhttp_connection_base_new(base, NULL, evhttp_uri_get_host(x->uri), (uint16_t)port_of(x->uri));
+		c = evhttp_connection_base_new(base, NULL, x->host, (uint16_t)port_of(x->uri));
 	if (c != NULL) {
 		evhttp_connection_set_timeout_tv(c, &limit);
 		evhttp_connection_set_max_body_size(c, MAX_REPLY);
 		evhttp_connection_set_max_headers_size(c, MAX_REPLY);
 		event_base_loopexit(base, &limit); /* whatever the collector does, byte by byte */
-		if (add_request(x, c, body) == 0)
+		if (add_request(x, c, body) == 0 && !x->over)
 			event_base_dispatch(base);
 		evhttp_connection_free(c);
 	}
@@ -180,6 +189,8 @@ static int create_exporter(const char *endpoint, uint64_t timeout_ms, struct exp
 		return sl_errf(err, SL_ENOMEM, "trace.endpoint: no memory");
 	}
 	x->uri = uri;
+	const char *host = evhttp_uri_get_host(uri);
+	snprintf(x->host, sizeof x->host, "%.*s", (int)strcspn(host + (host[0] == '['), "]"), host + (host[0] == '['));
 	x->timeout_ms = timeout_ms;
 	memcpy(x->endpoint, endpoint, n);
 	*out = x;

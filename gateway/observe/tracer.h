@@ -14,7 +14,7 @@
 struct trace;
 struct tracer;
 
-/* http://HOST[:PORT]/PATH. 0, or SL_EINVAL with what is wrong, without the key. */
+/* http://HOST[:PORT]/PATH, without a query. 0, or SL_EINVAL with what is wrong, without the key. */
 int tracer_check(const char *endpoint, struct sl_err *why);
 /* 0, or a code with *err, which names the key. */
 int tracer_create(const char *endpoint, double sample, uint64_t timeout_ms, struct tracer **out, struct sl_err *err);

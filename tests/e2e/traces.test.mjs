@@ -12,8 +12,9 @@ const PATIENCE = 20_000;
 const CANARY = 'xyzzy-canary';
 const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736', PARENT = '00f067aa0ba902b7';
 
-/** A collector on that port. how: 'take', 'refuse' (503), 'hang' (reads, never answers), 'drip' (a byte of its reply at a time). */
-async function collector(port) {
+/** A collector on that port. how: 'take', 'refuse' (503), 'redirect', 'hang' (reads, never answers), 'drip' (a byte of its reply at a
+ * time), 'flood' (a reply without an end), 'heads' (header fields without an end). */
+async function collector(port, host = '127.0.0.1') {
   const c = { how: 'take', bodies: [], types: [], n: 0 };
   const drips = new Set();
   c.server = http.createServer((req, res) => {
@@ -21,8 +22,17 @@ async function collector(port) {
     c.n++;
     req.setEncoding('utf8').on('data', (d) => { text += d; }).on('end', () => {
       if (c.how === 'hang') return;
+      if (c.how === 'flood' || c.how === 'heads') {
+        const to = c.how === 'flood' ? res : res.socket, piece = c.how === 'flood' ? 'x'.repeat(1 << 20) : `x-field: ${'x'.repeat(1000)}\r\n`;
+        if (c.how === 'flood') res.writeHead(200); else to.write('HTTP/1.1 200 OK\r\n');
+        const more = () => { while (!to.destroyed && to.write(piece)); };
+        to.on('drain', more).on('error', () => {});
+        more();
+        return;
+      }
+      if (c.how === 'redirect') { res.writeHead(307, { location: `http://127.0.0.1:${port}/elsewhere` }).end(); return; }
       if (c.how === 'drip') {
-        res.writeHead(200, { 'content-length': 100000 });
+        res.writeHead(200, { 'content-length': 60_000 }); // few enough to be read
         const t = setInterval(() => res.write('x'), 50);
         drips.add(t);
         res.on('close', () => clearInterval(t));
@@ -32,7 +42,7 @@ async function collector(port) {
       res.writeHead(c.how === 'refuse' ? 503 : 200, { 'content-type': 'application/json' }).end('{}');
     });
   });
-  await new Promise((done) => c.server.listen(port, '127.0.0.1', done));
+  await new Promise((done) => c.server.listen(port, host, done));
   c.spans = () => c.bodies.flatMap((b) => JSON.parse(b.text).resourceSpans.flatMap((r) => r.scopeSpans.flatMap((s) => s.spans)));
   c.trace = (id) => c.spans().filter((s) => s.traceId === id);
   c.stop = () => new Promise((done) => { for (const t of drips) clearInterval(t); c.server.closeAllConnections(); c.server.close(done); });
@@ -111,12 +121,14 @@ test('a collector that refuses, hangs, drips or is gone: answers come, lost trac
   const lost = async () => sum(samples(await server.metrics()), 'sluice_traces_lost_total', { why: 'export' });
   const said = () => server.log().split('\n').filter((l) => /trace\.endpoint: .*(does not answer|answers 503): traces are dropped/.test(l)).length;
   let n = await lost();
-  for (const how of ['refuse', 'hang', 'drip', 'gone']) {
+  for (const how of ['refuse', 'redirect', 'hang', 'drip', 'flood', 'heads', 'gone']) {
     at.how = how;
+    const asked = at.n;
     if (how === 'gone') await at.stop();
     assert.equal((await ask({ traceparent: `00-${TRACE}-${PARENT}-01` })).text, 'one two three', how);
     assert.ok(await until(async () => (await lost()) === n + 1, PATIENCE), how);
     n += 1;
+    assert.equal(at.n, how === 'gone' ? asked : asked + 1, `${how}: one request`);
     assert.equal(said(), 1, server.log());
   }
   at = await collector(port);
@@ -125,11 +137,16 @@ test('a collector that refuses, hangs, drips or is gone: answers come, lost trac
   assert.ok(await until(() => /takes traces again/.test(server.log()), PATIENCE), server.log());
 });
 
-test('sampling begins traces; what waits at the end is sent', async () => {
+test('sampling begins traces; a batch follows the reply to the one before; what waits at the end is sent', async () => {
   const [p] = await freePorts(1);
-  const c = await collector(p);
-  const all = await startServer({ echo: true, sets: [`trace.endpoint=http://127.0.0.1:${p}/v1/traces`, 'trace.sample=1', 'engine.echo.ttft=0'] });
+  const c = await collector(p, '::1');
+  const all = await startServer({ echo: true, sets: [`trace.endpoint=http://[::1]:${p}/v1/traces`, 'trace.sample=1', 'trace.timeout=1m', 'engine.echo.ttft=0'] });
   try {
+    for (let i = 1; i <= 2; i++) {
+      assert.equal((await chat(all.http, all.keys.paid, { model: 'demo-small', messages: user('a b') })).status, 200);
+      assert.ok(await until(() => c.spans().filter((s) => !('parentSpanId' in s)).length === i, PATIENCE), `batch ${i}: ${all.log()}`);
+    }
+    c.bodies.length = 0;
     for (let i = 0; i < 5; i++) assert.equal((await chat(all.http, all.keys.paid, { model: 'demo-small', messages: user(`${CANARY} b`) })).status, 200);
     assert.equal((await chat(all.http, all.keys.paid, { model: 'no-such', messages: user('a') })).status, 404);
   } finally { await all.stop(); }
