@@ -8,7 +8,7 @@
 #include "base/metrics.h"
 #include "gateway/observe/label.h"
 
-/* Tiers beyond it (after reloads) share the last row, `other`. */
+/* Tiers beyond it (after reloads) share the row `other`, which may be a tier's own. */
 enum { MAX_TIERS = 64, NAME_BYTES = 68, LABEL_BYTES = 2 * NAME_BYTES + 32 };
 enum count { PROMPT, COMPLETION, JUDGED, GOOD, TTFT_TARGET, ITL_TARGET, COUNTS };
 
@@ -19,13 +19,22 @@ static struct tier_row {
 } rows[MAX_TIERS];
 static atomic_size_t n_rows;
 
-static struct tier_row *find_row(const char *tier)
+static const char other[] = "other";
+
+static struct tier_row *find_own(const char *tier)
 {
 	size_t n = atomic_load_explicit(&n_rows, memory_order_acquire);
 	for (size_t i = 0; i < n; i++)
 		if (strncmp(rows[i].name, tier, NAME_BYTES - 1) == 0)
 			return &rows[i];
-	return n == MAX_TIERS ? &rows[n - 1] : NULL;
+	return NULL;
+}
+
+/* NULL: it was never registered. */
+static struct tier_row *find_row(const char *tier)
+{
+	struct tier_row *r = find_own(tier);
+	return r == NULL && atomic_load_explicit(&n_rows, memory_order_acquire) >= MAX_TIERS - 1 ? find_own(other) : r;
 }
 
 static void add_row(const char *tier)
@@ -44,7 +53,7 @@ static void add_row(const char *tier)
 	size_t n = atomic_load(&n_rows);
 	struct tier_row *r = &rows[n];
 	char label[2 * NAME_BYTES];
-	snprintf(r->name, sizeof r->name, "%s", n + 1 < MAX_TIERS ? tier : "other");
+	snprintf(r->name, sizeof r->name, "%s", tier);
 	label_escape(label, sizeof label, r->name);
 	for (int i = 0; i < COUNTS; i++) {
 		snprintf(r->labels[i], LABEL_BYTES, "tier=\"%s\"%s", label, counts[i].more);
@@ -60,9 +69,12 @@ static void add_row(const char *tier)
 
 void tier_counts_register(const char *const *tiers, size_t n_tiers)
 {
-	for (size_t i = 0; i < n_tiers; i++)
-		if (find_row(tiers[i]) == NULL)
-			add_row(tiers[i]);
+	for (size_t i = 0; i < n_tiers; i++) {
+		/* The last row is for what has none of its own. */
+		const char *name = atomic_load(&n_rows) < MAX_TIERS - 1 ? tiers[i] : other;
+		if (find_own(tiers[i]) == NULL && find_own(name) == NULL)
+			add_row(name);
+	}
 }
 
 void tier_counts_targets(const char *tier, uint64_t ttft_ms, uint64_t itl_ms)
