@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an operator learns of an answer (gateway/observe): the latency of its first token when that comes, the rest
- * once, at its end for its reader. Of several prompts the engine's times are the first one's, gaps and drafts those of
+ * What an operator sees of an answer (gateway/observe): the latency of its first token when that comes, the rest once,
+ * at its end for its reader. With several prompts, the engine's times are those of the first, gaps and drafts those of
  * all.
  *
  * A reader that joined another's generation is observed as itself, without the engine's times, which are the other's.
@@ -36,7 +36,7 @@ void answer_observe_run(struct answer *a, struct answer_run *run)
 	gen_observe(run->gen, cells_of(a));
 }
 
-/* As far as QUEUED has told. */
+/* As QUEUED reported it. */
 static enum latency_cached cached_of(const struct proto_queued *q)
 {
 	if (q->n_cached == 0)
@@ -92,7 +92,7 @@ static const char *reason_of(const struct answer *a)
 	return by != NULL ? by : "stop";
 }
 
-/* How it ended, in words and as vLLM has it. */
+/* How it ended: the record's word, and vLLM's reason. */
 static void set_end(struct observed *o, const struct answer *a)
 {
 	if (a->end == ANSWER_FAILED) {

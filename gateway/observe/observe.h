@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room's front header: what an operator learns of each answer. Latencies by tier and model (latency.h), counts by
+ * The room's front header: what an operator sees of each answer. Latencies by tier and model (latency.h), counts by
  * tier (tier_counts.h), requests' records and traces.
  *
  * An answer is observed once, at its end (observe_end). The room knows neither requests nor generations: its callers

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An answer as spans of OpenTelemetry, in OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/), with the names of
- * its
+ * An answer as spans of OpenTelemetry, in OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/), with the names of its
  * conventions for generative AI (gen_ai.…). Pure.
  *
  *   chat MODEL      the request, from its body's end to the answer's; kind SERVER; events: first token, switch (of a cascade)
- *     admission     body's end → SUBMIT
+ *     admission     the body's end → SUBMIT
  *     queue         SUBMIT → the beginning of its prefill
  *     prefill       → its first token, in the engine
  *     decode        the first token here → the end
@@ -20,10 +19,10 @@
 
 struct trace;
 
-/* Appends o's spans with a comma between them and a newline behind them. offset_ns: from clock_now_ns to the Unix
+/* Appends o's spans, separated by commas, and a newline. offset_ns: from clock_now_ns to the Unix
  * epoch. */
 int otlp_print(struct sl_buf *out, const struct observed *o, const struct trace *t, uint64_t offset_ns);
-/* The request's body: what lines (each of otlp_print) has, for this version of the server. */
+/* Appends the request's body: the spans of lines (each of otlp_print), and the server's name and version. */
 int otlp_wrap(struct sl_buf *out, const char *lines, size_t n);
 
 #endif

@@ -15,8 +15,8 @@ const RULES = 'etc/prometheus/sluice.rules.yml', DASHBOARD = 'etc/grafana/sluice
 const PATIENCE = 20_000;
 const NO_PROMTOOL = spawnSync('promtool', ['--version']).error ? 'promtool (package prometheus) is not installed' : false;
 
-// Of each alert: the series that cause it, as [what it does for hours, what it does afterwards]; a value stays, '+n' grows
-// by n a minute. Clear is looked at hours later.
+// The series that cause each alert, as [at first, afterwards], each for hours (hoursOf); a plain value stays, '+n' grows by n a
+// minute.
 const bad = (of) => ({ 'sluice_answers_judged_total{tier="paid"}': ['+100', '+100'], 'sluice_answers_good_total{tier="paid"}': [`+${100 - of}`, '+100'] });
 const bucket = (name, labels, le) => `${name}_bucket{${labels}${labels && ','}le="${le}"}`;
 const DEVICE = { 'sluice_device_up{}': ['1', '1'], 'sluice_engine_running{}': ['3', '3'], 'sluice_engine_waiting{}': ['2', '0'] };
@@ -51,8 +51,8 @@ const CAUSES = {
   SluiceDeviceEccErrors: { 'sluice_device_ecc_errors_total{}': ['+1', '+0'] },
 };
 
-/** How long an alert's cause lasts, and how long later it has cleared: longer than any of its windows. promtool judges each rule in
- * each minute of it. */
+/** How long an alert's cause lasts, and the time it has to clear: longer than any of its windows. Not longer than needed, because
+ * promtool evaluates every rule once a minute. */
 const hoursOf = (alert) => (/Burns/.test(alert) ? 8 : 2);
 
 /** promtool's notation; a counter goes on from where it is. */
