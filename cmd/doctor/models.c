@@ -66,7 +66,7 @@ void check_models(struct report *r, const struct sluice_config *cfg)
 		report_change(r, "engine.models: [{ name: NAME, path: FILE }]");
 		return;
 	}
-	uint64_t bytes[PROTO_MAX_MODELS];
+	uint64_t bytes[PROTO_MAX_MODELS] = {0};
 	for (size_t i = 0; i < cfg->engine.models.n; i++)
 		need += bytes[i] = check_model(r, cfg, &models[i]);
 	for (size_t i = 0; i < cfg->engine.adapters.n; i++)

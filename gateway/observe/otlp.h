@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An answer as spans of OpenTelemetry, in OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/), with the names of its
+ * An answer as spans of OpenTelemetry, in OTLP's JSON (https://opentelemetry.io/docs/specs/otlp/). Names follow its
  * conventions for generative AI (gen_ai.…). Pure.
  *
  *   chat MODEL      the request, from its body's end to the answer's; kind SERVER; events: first token, switch (of a cascade)
