@@ -84,10 +84,16 @@ static void read_delta(struct json_scan *s, struct chat_chunk *c)
 	if (!enter(s))
 		return;
 	while (json_scan_key(s, &key)) {
-		if (is(key, "content") || is(key, "reasoning_content") || is(key, "reasoning"))
+		if (is(key, "content")) {
+			if (read_string(s, &text)) {
+				c->has_text = true;
+				c->content = text;
+			}
+		} else if (is(key, "reasoning_content") || is(key, "reasoning")) {
 			c->has_text |= read_string(s, &text);
-		else
+		} else {
 			json_scan_skip(s);
+		}
 	}
 }
 

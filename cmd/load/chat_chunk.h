@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/proto/proto.h"
+
 struct chat_chunk {
 	bool done;     /* [DONE] */
 	bool has_text; /* non-empty content, reasoning or text */
@@ -17,6 +19,8 @@ struct chat_chunk {
 	bool has_usage, is_error;
 	uint64_t n_prompt, n_cached, n_completion;
 	char code[64]; /* the error's code, otherwise its type */
+	struct proto_str
+	    content; /* as it is written in JSON, without quotes; of the last choice that has one. Borrowed */
 };
 
 /* False: data is not JSON. */

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
+#include "cmd/load/batch_means.h"
 #include "cmd/load/histogram.h"
 
 enum { STATS_MAX_ERRORS = 32, STATS_NAME_BYTES = 80 };
@@ -18,8 +20,11 @@ struct serve_error {
 };
 
 struct serve_stats {
-	struct histogram ttft, itl, total;
+	struct histogram ttft, itl, tpot,
+	    total; /* itl: of each event; tpot: of each request, its mean time per token */
+	struct batch_means batches;
 	uint64_t n_done, n_good, n_failed, n_cut; /* n_cut: still running at the end */
+	uint64_t n_late; /* of n_cut, and requests that were due but not sent: beyond a limit */
 	uint64_t n_events, n_completion, n_prompt, n_cached;
 	uint64_t n_counted; /* of n_completion: reported by the server; the rest are counted events */
 	struct serve_error errors[STATS_MAX_ERRORS];
@@ -36,14 +41,21 @@ struct serve_outcome {
 
 /* The limits of a good request; 0: none. */
 struct serve_slo {
-	double ttft_ms, itl_ms; /* itl: mean time between events */
+	double ttft_ms, itl_ms, tpot_ms, total_ms; /* itl: mean time between events; tpot: between tokens */
 };
 
+bool serve_slo_any(const struct serve_slo *slo);
+/* Whether a request that has not ended is beyond a limit already. */
+bool serve_is_late(const struct serve_outcome *o, uint64_t now_ns, const struct serve_slo *slo);
+void serve_stats_init(struct serve_stats *s);
+/* Good requests, of all that ended or are late. */
+double serve_stats_good(const struct serve_stats *s);
 void serve_stats_done(struct serve_stats *s, const struct serve_outcome *o, const struct serve_slo *slo);
 void serve_stats_error(struct serve_stats *s, const char *what);
 
 /* name: "all", or the key of a mix. */
 void serve_stats_table(const struct serve_stats *s, const char *name, const struct serve_slo *slo);
-void serve_stats_json(const struct serve_stats *s);
+/* Appends an object. */
+int serve_stats_json(const struct serve_stats *s, struct sl_buf *out);
 
 #endif

@@ -4,7 +4,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { SLUICE, hasRedis, startServer } from './harness.mjs';
@@ -119,6 +119,56 @@ test('bench serve: a server under load, by tier, and one that refuses', async (t
   assert.equal(refused.status, 1);
   assert.deepEqual(JSON.parse(refused.out).all.errors, { '401 invalid_api_key': 5 });
   assert.equal(await server.stop(), 0, server.log());
+});
+
+test('bench serve: conversations, recorded traffic, the highest load within a target, a comparison', async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-serve-')), records = join(dir, 'records'), plot = join(dir, 'sweep.svg'), report = join(dir, 'report.json');
+  const server = await startServer({ sets: [`log.requests.to=${records}`, 'gateway.tiers.paid.concurrency=400'] });
+  t.after(async () => { await server.stop(); rmSync(dir, { recursive: true }); });
+  const serve = (...args) => new Promise((done) => {
+    const child = spawn(sluice, ['bench', 'serve', server.http, '--key', server.keys.paid, '--model', 'demo-small', '--json', ...args]);
+    let out = '', err = '';
+    child.stdout.on('data', (d) => { out += d; });
+    child.stderr.on('data', (d) => { err += d; });
+    child.on('close', (status) => done({ status, out, err }));
+  });
+  // Two conversations of four turns: what came before is in the prompt, and in the cache.
+  const talks = await serve('--requests', '8', '--turns', '4', '--prompt-tokens', '30', '--max-tokens', '8', '--seconds', '100');
+  assert.equal(talks.status, 0, talks.err + talks.out);
+  const { all } = JSON.parse(talks.out);
+  assert.deepEqual([all.requests, all.failed], [8, 0]);
+  assert.ok(all.prompt_tokens > 8 * 60 && all.cached_tokens > all.prompt_tokens / 3, talks.out);
+  // The server's own records, replayed as fast as they come.
+  for (let i = 0; readFileSync(records, 'utf8').trim().split('\n').length < 8; i++) {
+    assert.ok(i < 600, 'the records are not written');
+    await new Promise((r) => setTimeout(r, 100));
+  }
+  const lines = readFileSync(records, 'utf8').trim().split('\n').map((x) => JSON.parse(x));
+  const again = await serve('--trace', records, '--speed', '1000', '--streams', '20');
+  assert.equal(again.status, 0, again.err);
+  const replayed = JSON.parse(again.out).all;
+  assert.deepEqual([replayed.requests, replayed.failed], [8, 0]);
+  assert.ok(replayed.completion_tokens <= lines.reduce((sum, x) => sum + x.tokens_out, 0));
+  // What it finds depends on the machine; that it is what the points say does not.
+  const sweep = await serve('--sweep', '--slo-ttft', '700', '--rate', '16', '--seconds', '0.5', '--streams', '50', '--prompt-tokens', '10', '--max-tokens', '4', '--plot', plot);
+  assert.ok(sweep.status === 0 || /no load was within/.test(sweep.err), sweep.err);
+  const found = JSON.parse(sweep.out);
+  assert.equal(found.rate, Math.max(0, ...found.points.filter((x) => x.share >= 0.95).map((x) => x.rate)));
+  assert.match(readFileSync(plot, 'utf8'), /^<svg [^]*<\/svg>\n$/);
+  // A report beside itself, and beside one that was twice as fast.
+  const base = await serve('--requests', '64', '--streams', '2', '--prompt-tokens', '10', '--max-tokens', '4', '--seconds', '100');
+  const halved = JSON.parse(base.out);
+  for (const name of Object.keys(halved.all.batches)) halved.all.batches[name] = halved.all.batches[name].map((x) => x / 1e4);
+  writeFileSync(report, JSON.stringify(halved));
+  const slower = await serve('--requests', '64', '--streams', '2', '--prompt-tokens', '10', '--max-tokens', '4', '--seconds', '100', '--against', report);
+  assert.equal(slower.status, 1);
+  assert.match(slower.err, /total_ms .*WORSE/);
+  for (const [args, why] of [[['--sweep'], /needs a target/], [['--mix', '1:2'], /--mix needs/], [['--arrivals', 'gamma', '--rate', '1'], /--arrivals must be/],
+    [['--trace', '/nonexistent'], /nonexistent/], [['--trace', records, '--rate', '3'], /its own times/], [['--plot', 'x'], /--plot needs --sweep/], [['--against', '/nonexistent', '--requests', '1'], /nonexistent/]]) {
+    const r = await serve(...args);
+    assert.ok(r.status !== 0);
+    assert.match(r.err, why);
+  }
 });
 
 test('bench overload: figures of the echo engine, and a target that nothing meets is said', () => {
