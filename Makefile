@@ -117,7 +117,9 @@ CMD_SRC := $(call sources,cmd)
 WWW_SRC := $(wildcard gateway/www/*.* gateway/www/vendor/*.*) gateway/openapi.json
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/api/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
+# Of the program sluice-bench alone. `sluice plan` uses the load's descriptions.
 BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
+PLAN_OBJ := $(addprefix $(B)/cmd/load/,arrivals.o workload.o load_trace.o sweep.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 # These replace functions of the library, each for itself only.
@@ -182,7 +184,7 @@ $(B)/version.h: VERSION force
 	  line="#define SLUICE_VERSION \"$$v$${g:+ ($$g)}\""; \
 	  echo "$$line" | cmp -s - $@ || echo "$$line" >$@
 
-$(B)/sluice: $(filter-out $(BENCH_OBJ),$(CMD_OBJ)) $(B)/libsluice.a
+$(B)/sluice: $(filter-out $(BENCH_OBJ),$(CMD_OBJ)) $(PLAN_OBJ) $(B)/libsluice.a
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $^ $(LIBS_ALL)
 

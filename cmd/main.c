@@ -10,6 +10,7 @@
 #include "cmd/config/cmd.h"
 #include "cmd/docs/docs.h"
 #include "cmd/doctor/doctor.h"
+#include "cmd/plan/plan.h"
 #include "gateway/transport/event_memory.h"
 #include "gateway/request/json_mem.h"
 #include "gateway/transport/tls_memory.h"
@@ -53,6 +54,7 @@ static const struct command commands[] = {
     {"chat", cmd_chat, "chat with a server in this terminal"},
     {"batch", cmd_batch, "send a file of requests to a server"},
     {"doctor", cmd_doctor, "examine this machine, or the way to a server"},
+    {"plan", cmd_plan, "simulate engines on this machine: which settings carry which load"},
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 

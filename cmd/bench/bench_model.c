@@ -11,20 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/percentile.h"
 #include "cmd/bench/bench.h"
 #include "cmd/bench/bench_gpu.h"
 #include "cmd/config/cmd.h"
-#include "engine/kv/kv.h"
-#include "engine/kv/kv_states.h"
-#include "engine/model/model.h"
+#include "cmd/plan/model_steps.h"
 #include "engine/model/weight_cache.h"
 #include "kernels/ceiling.h"
 #include "kernels/kv_type.h"
 
-enum { MAX_BATCHES = 16, MAX_REPEAT = 99, PAGE = 16, CHUNK = 256 };
+enum { MAX_BATCHES = 16, MAX_REPEAT = 99 };
 
 static int n_processors(void)
 {
@@ -35,21 +32,11 @@ static int n_processors(void)
 /* ---- a model ---- */
 
 struct bench {
-	const struct kn_ops *ops;
-	struct kn_backend *b;
-	struct model *m;
-	struct kv_pool *pool;
-	struct kv_states *states; /* NULL: no layer keeps one */
-	double state_bytes;       /* of a sequence */
+	struct model_steps s;
+	double state_bytes; /* of a sequence */
 	struct weight_cache_config cache;
-	int n_seqs, max_pages;
-	int32_t *pages; /* [n_seqs][max_pages] */
-	int32_t *token, *pos, *seq, *want;
-	float *logits;
 	double weight_bytes; /* read in every step; expert_bytes: all experts', of which a row touches a share */
 	double expert_bytes, expert_share;
-	int kv_type;
-	double kv_bytes; /* per position */
 	double step_ops; /* per row, without attention; a multiply-add is two */
 	double head_ops; /* of step_ops: the output head's, which a prompt needs once */
 };
@@ -61,45 +48,20 @@ static int bench_open(struct bench *x, const char *path, const char *kv, const c
 	struct sl_err err = {0};
 	x->cache = (struct weight_cache_config){.folder = weights, .max_bytes = UINT64_MAX, .n_threads = n_threads};
 	const struct model_how how = {.cache = weights != NULL ? &x->cache : NULL};
-	struct model_info info;
-	if (model_inspect(path, &info, &err) != 0)
+	if (model_steps_open(&x->s, path, &how, kv, n_threads, n_seqs, context, &err) != 0)
 		return bench_complain(1, "%s", err.text);
-	const struct model_arch *a = &info.arch;
-	int rows = n_seqs > CHUNK ? n_seqs : CHUNK;
-	struct kn_config kc = {.n_threads = n_threads, .max_rows = rows, .max_width = arch_widest(a), .pad_rows = true};
-	x->ops = kn_select("auto", &err);
-	if (x->ops == NULL || x->ops->open(&kc, &x->b, &err) != 0 ||
-	    model_load_as(path, &how, x->ops, x->b, rows, 0, &x->m, &err) != 0)
-		return bench_complain(1, "%s", err.text);
-	x->kv_type = strcmp(kv, "auto") == 0 ? kn_kv_type_auto(x->ops) : kn_kv_type_from_name(kv);
-	struct kn_kv layout = model_kv_layout(a, x->kv_type, PAGE, a->n_layers);
-	x->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE;
-	x->n_seqs = n_seqs;
-	x->max_pages = (context + PAGE - 1) / PAGE;
-	layout.n_pages = n_seqs * x->max_pages;
-	if (kv_pool_make(x->ops, x->b, &layout, &x->pool, &err) != 0)
-		return bench_complain(1, "%s", err.text);
-	if (arch_is_recurrent(a) && kv_states_create(x->ops, x->b, arch_state(a), n_seqs, 0, &x->states, &err) != 0)
-		return bench_complain(1, "%s", err.text);
+	const struct model_info *info = model_info(x->s.m);
+	const struct model_arch *a = &info->arch;
 	x->state_bytes = (double)arch_state(a) * sizeof(float);
-	x->pages = sl_zalloc_n((size_t)n_seqs * (size_t)x->max_pages, sizeof *x->pages);
-	x->token = sl_zalloc_n((size_t)rows, sizeof *x->token);
-	x->pos = sl_zalloc_n((size_t)rows, sizeof *x->pos);
-	x->seq = sl_zalloc_n((size_t)rows, sizeof *x->seq);
-	x->want = sl_zalloc_n((size_t)rows, sizeof *x->want);
-	x->logits = sl_zalloc_n((size_t)n_seqs * (size_t)a->n_vocab, sizeof *x->logits);
-	if (!x->pages || !x->token || !x->pos || !x->seq || !x->want || !x->logits)
-		return bench_complain(1, "out of memory");
-	for (int i = 0; i < n_seqs * x->max_pages; i++)
-		x->pages[i] = i;
 	/* A step reads one row of the embedding per token; if tied, all of it as the output head. */
 	double embed = (double)a->n_vocab * a->n_embd;
 	x->expert_share = a->experts.n > 0 ? (double)a->experts.n_used / a->experts.n : 0;
-	x->expert_bytes = (double)info.expert_bytes;
-	x->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed) -
-			   (1 - x->expert_share) * (double)info.n_expert_params);
+	x->expert_bytes = (double)info->expert_bytes;
+	x->step_ops = 2 * ((double)info->n_params - (a->tied_embeddings ? 0 : embed) -
+			   (1 - x->expert_share) * (double)info->n_expert_params);
 	x->head_ops = 2 * embed;
-	x->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes) - info.expert_bytes);
+	x->weight_bytes =
+	    (double)(info->file_bytes - (a->tied_embeddings ? 0 : info->embed_bytes) - info->expert_bytes);
 	return 0;
 }
 
@@ -110,65 +72,29 @@ static double bytes_read(const struct bench *x, int n)
 	return x->weight_bytes + n * x->state_bytes + x->expert_bytes * (1 - pow(1 - x->expert_share, n));
 }
 
-static void bench_close(struct bench *x)
-{
-	kv_pool_destroy(x->pool);
-	kv_states_destroy(x->states);
-	if (x->m != NULL)
-		model_free(x->m);
-	if (x->b != NULL)
-		x->ops->close(x->b);
-	void *all[] = {x->pages, x->token, x->pos, x->seq, x->want, x->logits};
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		sl_free(all[i]);
-}
-
-static int step(struct bench *x, int n_rows, int n_want)
-{
-	struct kn_step s = {.n_rows = n_rows,
-			    .row_token = x->token,
-			    .row_pos = x->pos,
-			    .row_seq = x->seq,
-			    .n_seqs = x->n_seqs,
-			    .page_table = x->pages,
-			    .max_pages = x->max_pages};
-	kv_states_in_step(x->states, &s);
-	return model_forward(x->m, &s, kv_pool_layout(x->pool), x->want, n_want, x->logits);
-}
-
-/* Seconds for a prompt of n tokens. */
+/* Seconds for a prompt of n tokens; 0: it failed. */
 static double prompt_s(struct bench *x, int n)
 {
-	uint64_t begin = clock_now_ns();
-	for (int from = 0; from < n; from += CHUNK) {
-		int rows = n - from < CHUNK ? n - from : CHUNK;
-		for (int i = 0; i < rows; i++) {
-			x->token[i] = (from + i) * 7919 % model_info(x->m)->arch.n_vocab;
-			x->pos[i] = from + i;
-			x->seq[i] = 0;
-		}
-		x->want[0] = rows - 1;
-		if (step(x, rows, from + rows == n) != 0)
+	double sum = 0, ns;
+	for (int from = 0; from < n; from += STEPS_CHUNK) {
+		int rows = n - from < STEPS_CHUNK ? n - from : STEPS_CHUNK;
+		if ((ns = model_steps_prompt_ns(&x->s, from, rows, from + rows == n)) == 0)
 			return 0;
+		sum += ns;
 	}
-	return (double)(clock_now_ns() - begin) / 1e9;
+	return sum / 1e9;
 }
 
 /* Seconds for a step of one token for each of `batch` sequences after `past` tokens. */
 static double answer_s(struct bench *x, int batch, int past, int n_steps)
 {
-	uint64_t begin = clock_now_ns();
+	double sum = 0, ns;
 	for (int k = 0; k < n_steps; k++) {
-		for (int i = 0; i < batch; i++) {
-			x->token[i] = (k * 31 + i) % model_info(x->m)->arch.n_vocab;
-			x->pos[i] = past + k;
-			x->seq[i] = i;
-			x->want[i] = i;
-		}
-		if (step(x, batch, batch) != 0)
+		if ((ns = model_steps_answer_ns(&x->s, batch, past + k)) == 0)
 			return 0;
+		sum += ns;
 	}
-	return (double)(clock_now_ns() - begin) / 1e9 / n_steps;
+	return sum / 1e9 / n_steps;
 }
 
 /* What a context adds to a step of one row, compared with the time to read its keys and values. Steps with and
@@ -177,8 +103,8 @@ static double answer_s(struct bench *x, int batch, int past, int n_steps)
 static int bench_context(struct bench *x, const struct kn_ceilings *c, int context, int n_steps, int repeat, bool json)
 {
 	double empty[MAX_REPEAT], full[MAX_REPEAT];
-	for (int i = 1; i < x->max_pages; i++) {
-		if (x->ops->page_copy(x->b, kv_pool_layout(x->pool), 0, i) != 0)
+	for (int i = 1; i < x->s.max_pages; i++) {
+		if (x->s.ops->page_copy(x->s.b, kv_pool_layout(x->s.pool), 0, i) != 0)
 			return bench_complain(1, "can't write a page of keys and values");
 	}
 	for (int i = 0; i < repeat; i++) {
@@ -186,16 +112,16 @@ static int bench_context(struct bench *x, const struct kn_ceilings *c, int conte
 		full[i] = answer_s(x, 1, context, n_steps);
 	}
 	double least = percentile(empty, (size_t)repeat, 50), with = percentile(full, (size_t)repeat, 50);
-	double bytes = x->kv_bytes * context, reading = bytes / c->read_bytes;
+	double bytes = x->s.kv_bytes * context, reading = bytes / c->read_bytes;
 	if (json)
 		printf(",\"context\":{\"tokens\":%d,\"kv\":\"%s\",\"kv_bytes\":%.6g,\"empty_ms\":%.5g,\"full_ms\":%.5g,"
 		       "\"reading_ms\":%.5g,\"share_of_read\":%.4g}",
-		       context, kn_kv_type_name(x->kv_type), bytes, 1e3 * least, 1e3 * with, 1e3 * reading,
+		       context, kn_kv_type_name(x->s.kv_type), bytes, 1e3 * least, 1e3 * with, 1e3 * reading,
 		       reading / (with - least));
 	else
 		printf("\ncontext of %d in %s, %.1f MB: a step of one row %.2f ms, empty %.2f ms; the difference is "
 		       "%.1f %% of the read rate (%.2f ms)\n",
-		       context, kn_kv_type_name(x->kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
+		       context, kn_kv_type_name(x->s.kv_type), bytes / 1e6, 1e3 * with, 1e3 * least,
 		       100 * reading / (with - least), 1e3 * reading);
 	return 0;
 }
@@ -205,12 +131,12 @@ static double verify_s(struct bench *x, int n, int past)
 {
 	uint64_t begin = clock_now_ns();
 	for (int i = 0; i < n; i++) {
-		x->token[i] = i;
-		x->pos[i] = past + i;
-		x->seq[i] = 0;
-		x->want[i] = i;
+		x->s.token[i] = i;
+		x->s.pos[i] = past + i;
+		x->s.seq[i] = 0;
+		x->s.want[i] = i;
 	}
-	return step(x, n, n) == 0 ? (double)(clock_now_ns() - begin) / 1e9 : 0;
+	return model_steps_run(&x->s, n, n) == 0 ? (double)(clock_now_ns() - begin) / 1e9 : 0;
 }
 
 /* ---- the machine ---- */
@@ -226,7 +152,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 	    rate[SUM_TIMES];
 	int rc = bench_open(&x, path, "auto", NULL, n_threads, SUM_MANY, SUM_PROMPT + 1);
 	if (rc != 0) {
-		bench_close(&x);
+		model_steps_close(&x.s);
 		return rc;
 	}
 	prompt_s(&x, SUM_PAST); /* brings the weights into memory */
@@ -243,7 +169,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 		prompt[i] = prompt_s(&x, SUM_PROMPT);
 	}
 	double reads = percentile(read, n, 50), int8 = percentile(rate, n, 50), step_1 = percentile(one, n, 50);
-	double decode = (bytes_read(&x, 1) + SUM_PAST * x.kv_bytes) / step_1 / reads;
+	double decode = (bytes_read(&x, 1) + SUM_PAST * x.s.kv_bytes) / step_1 / reads;
 	double few_over = SUM_FEW * step_1 / percentile(few, n, 50),
 	       many_over = SUM_MANY * step_1 / percentile(many, n, 50);
 	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
@@ -254,7 +180,7 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 		       "share_of_read\":%.4g,"
 		       "\"answers_8_over_1\":%.4g,\"answers_16_over_1\":%.4g,\"prefill_512_share_of_int8\":%.4g,"
 		       "\"prefill_512_tokens_per_s\":%.4g,\"verify_5_over_1\":%.4g}",
-		       n_threads, x.ops->name, reads, int8, decode, few_over, many_over, share, SUM_PROMPT / prefill,
+		       n_threads, x.s.ops->name, reads, int8, decode, few_over, many_over, share, SUM_PROMPT / prefill,
 		       verify);
 	else if (rc == 0)
 		printf("\n%s on %s, %d threads, reading %.1f GB/s and %.3f Tops/s of int8 between the steps\n"
@@ -262,10 +188,10 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 		       "  %2d and %2d answers   %6.2f and %.2f times one in all\n"
 		       "  a prompt of %d     %7.1f tokens/s, %5.1f %% of int8\n"
 		       "  verifying %d drafts  %6.2f steps\n",
-		       path, x.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1, 100 * decode, SUM_FEW,
+		       path, x.s.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1, 100 * decode, SUM_FEW,
 		       SUM_MANY, few_over, many_over, SUM_PROMPT, SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS,
 		       verify);
-	bench_close(&x);
+	model_steps_close(&x.s);
 	return rc;
 }
 
@@ -372,7 +298,7 @@ static void tell_prompt(struct bench *x, const struct asked *a, const struct kn_
 	bench_header();
 	printf("%d threads read %.1f GB/s and do %.3f Tflop/s; a step reads %.1f MB of weights%s\n\n", n_threads,
 	       c->read_bytes / 1e9, c->fp32_ops / 1e12, bytes_read(x, 1) / 1e6,
-	       model_was_kept(x->m) ? ", mapped from a file" : "");
+	       model_was_kept(x->s.m) ? ", mapped from a file" : "");
 	printf("                        tokens/s  least / median / most    share of the ceiling\n");
 	printf("prompt of %-6d       %10.1f %10.1f %10.1f    %5.1f %% of fp32\n", prompt, seen[0], median, seen[n - 1],
 	       100 * share);
@@ -423,6 +349,6 @@ int bench_model(int argc, char **argv)
 		if (a.json)
 			puts("}");
 	}
-	bench_close(&x);
+	model_steps_close(&x.s);
 	return rc;
 }

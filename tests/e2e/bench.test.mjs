@@ -171,6 +171,25 @@ test('bench serve: conversations, recorded traffic, the highest load within a ta
   }
 });
 
+test('sluice plan: simulated arrangements with this machine\'s costs, the best first', () => {
+  const plan = (...args) => spawnSync(sluice, ['plan', ...args], { encoding: 'utf8', timeout: 120_000 });
+  const r = plan(small, '--mix', '1:60:16', '--threads', '2', '--json');
+  assert.equal(r.status, 0, r.stderr);
+  const { arrangements } = JSON.parse(r.stdout);
+  assert.equal(arrangements.length, 12);
+  for (const [i, a] of arrangements.entries()) {
+    assert.ok(a.requests_per_s > 0 && a.ttft_p50_ms <= a.ttft_p99_ms && a.ttft_p50_ms <= 2000, JSON.stringify(a));
+    assert.ok(i === 0 || a.requests_per_s <= arrangements[i - 1].requests_per_s);
+  }
+  assert.match(plan(small, '--mix', '1:60:16', '--threads', '1').stdout, /one engine, 1 threads; engine\.step_tokens=\d+ engine\.itl_target=\d+ms/);
+  for (const [args, why] of [[[], /which model file/], [['/nonexistent'], /nonexistent/], [[small, '--mix', '1:900000:1'], /context/], [[small, '--good', '101'], /--good must be/],
+    [[small, '--trace', '/nonexistent'], /nonexistent/], [[small, '--kv', 'x'], /no KV cache type/], [[small, '--arrivals', 'x'], /--arrivals must be/], [[small, small], /one model file/]]) {
+    const bad = plan(...args);
+    assert.ok(bad.status !== 0);
+    assert.match(bad.stderr, why);
+  }
+});
+
 test('bench overload: figures of the echo engine, and a target that nothing meets is said', () => {
   const short = ['--peak-seconds', '1', '--seconds', '2'];
   const good = bench('overload', ...short, '--json');

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cmd/plan/plan_engine.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+enum { MOST_PREFIXES = 512, AGE_MS = 2000, STARVE_MS = 10000 };
+
+struct plan_seq {
+	struct sched_seq s;
+	struct list node; /* of the engine's */
+	struct plan_request *r;
+	uint32_t n_answer, n_made, n_there;
+};
+
+struct prefix {
+	uint64_t id, used;
+	uint32_t n_tokens;
+};
+
+struct plan_engine {
+	struct plan_box box;
+	struct plan_events events;
+	struct sched *sched;
+	struct sched_tenants tenants;
+	struct list seqs; /* struct plan_seq */
+	uint32_t n_seqs, n_pages_used;
+	struct prefix prefixes[MOST_PREFIXES];
+	int n_prefixes;
+	uint64_t order, n_prefilled;
+	struct sched_plan plan; /* of the step that runs */
+	uint64_t end_ns;        /* of it; UINT64_MAX: none */
+};
+
+static uint32_t pages_of(uint32_t n_tokens) { return (n_tokens + PLAN_PAGE - 1) / PLAN_PAGE; }
+
+static struct plan_seq *seq_of(struct sched_seq *s) { return list_entry(s, struct plan_seq, s); }
+
+/* ---- beginnings that are there ---- */
+
+static struct prefix *find(const struct plan_engine *e, uint64_t id)
+{
+	for (int i = 0; i < e->n_prefixes; i++)
+		if (e->prefixes[i].id == id)
+			return (struct prefix *)(uintptr_t)&e->prefixes[i];
+	return NULL;
+}
+
+uint32_t plan_engine_has(const struct plan_engine *e, const struct work *w)
+{
+	const struct prefix *p = w->n_shared >= PLAN_PAGE ? find(e, w->prefix) : NULL;
+	uint32_t n = p == NULL ? 0 : p->n_tokens < w->n_shared ? p->n_tokens : w->n_shared;
+	n = n < w->n_prompt ? n : w->n_prompt - 1;
+	return n / PLAN_PAGE * PLAN_PAGE;
+}
+
+/* A new entry, or that which was not used for the longest time. */
+static struct prefix *take_entry(struct plan_engine *e)
+{
+	if (e->n_prefixes < MOST_PREFIXES)
+		return &e->prefixes[e->n_prefixes++];
+	struct prefix *oldest = e->prefixes;
+	for (int i = 1; i < e->n_prefixes; i++)
+		oldest = e->prefixes[i].used < oldest->used ? &e->prefixes[i] : oldest;
+	return oldest;
+}
+
+static void keep(struct plan_engine *e, const struct work *w, uint64_t now_ns)
+{
+	if (w->n_shared < PLAN_PAGE)
+		return;
+	struct prefix *p = find(e, w->prefix);
+	if (p == NULL) {
+		p = take_entry(e);
+		*p = (struct prefix){.id = w->prefix};
+	}
+	p->n_tokens = p->n_tokens > w->n_shared ? p->n_tokens : w->n_shared;
+	p->used = now_ns;
+}
+
+/* Those that waited for this beginning look again. */
+static void wake(struct plan_engine *e, uint64_t now_ns)
+{
+	list_each(it, &e->seqs) {
+		struct plan_seq *q = list_entry(it, struct plan_seq, node);
+		if (!q->s.blocked)
+			continue;
+		q->s.blocked = false;
+		sched_update(e->sched, &q->s, now_ns);
+	}
+}
+
+static bool is_computing(const struct plan_engine *e, const struct plan_seq *than)
+{
+	list_each(it, &e->seqs) {
+		const struct plan_seq *q = list_entry(it, struct plan_seq, node);
+		if (q != than && q->s.started && q->s.prefilling && q->r->work.prefix == than->r->work.prefix &&
+		    q->r->work.n_shared >= PLAN_PAGE && q->s.n_past < q->r->work.n_shared)
+			return true;
+	}
+	return false;
+}
+
+/* ---- the scheduler's owner ---- */
+
+static uint32_t would_have(const struct plan_engine *e, const struct plan_seq *q)
+{
+	uint32_t n = plan_engine_has(e, &q->r->work);
+	return n > q->n_there ? n : q->n_there;
+}
+
+static void look(void *ctx, struct sched_seq *s, struct sched_look *out)
+{
+	struct plan_engine *e = ctx;
+	struct plan_seq *q = seq_of(s);
+	*out = (struct sched_look){.n_cached = would_have(e, q)};
+	out->blocked = q->r->work.n_shared >= PLAN_PAGE && out->n_cached == 0 && is_computing(e, q);
+}
+
+static uint32_t pages_back(void *ctx, const struct sched_seq *s)
+{
+	(void)ctx;
+	return s->n_pages;
+}
+
+static void evict(struct plan_engine *e, struct sched_seq *s, uint64_t now_ns)
+{
+	e->n_pages_used -= s->n_pages;
+	s->n_left += s->n_past;
+	s->n_past = s->n_pages = 0;
+	s->started = false;
+	s->prefilling = true;
+	sched_update(e->sched, s, now_ns);
+}
+
+/* ---- a step ---- */
+
+static void start(struct plan_engine *e, struct plan_seq *q)
+{
+	struct sched_seq *s = &q->s;
+	uint32_t n = would_have(e, q), all = s->n_left;
+	n = n < all ? n : all - 1;
+	s->started = true;
+	s->n_past = n;
+	s->n_left = all - n;
+}
+
+void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
+{
+	const struct sched_owner owner = {.ctx = e, .look = look, .pages_back = pages_back};
+	struct cost_past past = {0};
+	uint32_t rows = 0;
+	bool evicted = true;
+	/* A plan that only evicts is followed by one that runs. */
+	for (int i = 0; i < 2 && rows == 0 && evicted && e->end_ns == UINT64_MAX && e->n_seqs > 0; i++) {
+		sched_plan(e->sched, &owner, &e->box.cost, e->box.n_pages - e->n_pages_used, now_ns, &e->plan);
+		evicted = e->plan.n_evict > 0;
+		for (uint32_t k = 0; k < e->plan.n_evict; k++)
+			evict(e, e->plan.evict[k], now_ns);
+		for (uint32_t k = 0; k < e->plan.n_run; k++) {
+			struct sched_seq *s = e->plan.run[k];
+			if (!s->started)
+				start(e, seq_of(s));
+			s->n_tokens = s->n_tokens < s->n_left ? s->n_tokens : s->n_left;
+			rows += s->n_tokens;
+			past.positions += (double)cost_positions(s->n_past, s->n_tokens);
+			past.reads += s->n_past + s->n_tokens;
+			e->n_prefilled += s->prefilling ? s->n_tokens : 0;
+			uint32_t pages = pages_of(s->n_past + s->n_tokens);
+			e->n_pages_used += pages > s->n_pages ? pages - s->n_pages : 0;
+			s->n_pages = pages > s->n_pages ? pages : s->n_pages;
+		}
+	}
+	if (rows > 0)
+		e->end_ns = now_ns + (uint64_t)cost_step_ns(&e->box.cost, rows, past) + 1;
+}
+
+uint64_t plan_engine_busy_until(const struct plan_engine *e) { return e->end_ns; }
+
+static void drop(struct plan_engine *e, struct plan_seq *q)
+{
+	e->n_pages_used -= q->s.n_pages;
+	e->n_seqs--;
+	sched_remove(e->sched, &q->s);
+	sched_tenant_leave(&e->tenants, q->s.tenant);
+	list_remove(&q->node);
+	sl_free(q);
+}
+
+static void token(struct plan_engine *e, struct plan_seq *q, uint64_t now_ns)
+{
+	struct plan_request *r = q->r;
+	q->s.n_left = 1;
+	q->s.prefilling = false;
+	q->n_made++;
+	r->n_made++;
+	r->first_ns = r->first_ns == 0 ? now_ns : r->first_ns;
+	r->last_ns = now_ns;
+	if (q->n_made < q->n_answer) {
+		sched_update(e->sched, &q->s, now_ns);
+		return;
+	}
+	drop(e, q);
+	e->events.done(e->events.ctx, e, r, now_ns);
+}
+
+void plan_engine_finish(struct plan_engine *e)
+{
+	uint64_t now = e->end_ns;
+	bool kept = false;
+	e->end_ns = UINT64_MAX;
+	for (uint32_t i = 0; i < e->plan.n_run; i++) {
+		struct plan_seq *q = seq_of(e->plan.run[i]);
+		struct sched_seq *s = &q->s;
+		if (s->n_tokens == 0)
+			continue;
+		bool was_short = s->n_past < q->r->work.n_shared;
+		s->n_past += s->n_tokens;
+		s->n_left -= s->n_tokens;
+		s->served_ns = now;
+		if (was_short && s->n_past >= q->r->work.n_shared) {
+			keep(e, &q->r->work, now);
+			kept = true;
+		}
+		if (s->n_left == 0)
+			token(e, q, now);
+		else
+			sched_update(e->sched, s, now);
+	}
+	if (kept)
+		wake(e, now);
+}
+
+/* ---- its life ---- */
+
+int plan_engine_add(struct plan_engine *e, struct plan_request *r, uint32_t n_answer, uint32_t n_there, uint64_t now_ns)
+{
+	struct plan_seq *q = sl_zalloc(sizeof *q);
+	if (q == NULL)
+		return SL_ENOMEM;
+	q->r = r;
+	q->n_answer = n_answer;
+	q->n_there = n_there;
+	q->s = (struct sched_seq){.order = ++e->order,
+				  .served_ns = now_ns,
+				  .width = 1,
+				  .credit = true,
+				  .prefilling = true,
+				  .n_left = r->work.n_prompt + r->n_made,
+				  .tenant = sched_tenant_enter(&e->tenants, 1, 0)};
+	if (q->s.tenant == NULL || sched_add(e->sched, &q->s, now_ns) != 0) {
+		if (q->s.tenant != NULL)
+			sched_tenant_leave(&e->tenants, q->s.tenant);
+		sl_free(q);
+		return SL_ENOMEM;
+	}
+	list_push_back(&e->seqs, &q->node);
+	e->n_seqs++;
+	return 0;
+}
+
+int plan_engine_create(const struct plan_box *box, const struct plan_events *events, struct plan_engine **out)
+{
+	struct plan_engine *e = sl_zalloc(sizeof *e);
+	*out = NULL;
+	if (e == NULL)
+		return SL_ENOMEM;
+	e->box = *box;
+	e->events = *events;
+	e->end_ns = UINT64_MAX;
+	list_init(&e->seqs);
+	const struct sched_config cfg = {.step_tokens = box->step_tokens,
+					 .max_sequences = box->max_sequences,
+					 .kv = kv_groups_one(PLAN_PAGE, 1),
+					 .n_pages = box->n_pages,
+					 .age_ns = AGE_MS * NS_PER_MS,
+					 .starve_ns = STARVE_MS * NS_PER_MS,
+					 .paused_ns = NS_PER_S,
+					 .itl_target_ns = box->itl_target_ns};
+	int rc = sched_tenants_init(&e->tenants);
+	if (rc != 0) {
+		sl_free(e);
+		return rc;
+	}
+	rc = sched_create(&cfg, &e->sched);
+	if (rc != 0) {
+		sched_tenants_dispose(&e->tenants);
+		sl_free(e);
+		return rc;
+	}
+	*out = e;
+	return 0;
+}
+
+void plan_engine_destroy(struct plan_engine *e)
+{
+	if (e == NULL)
+		return;
+	while (!list_empty(&e->seqs))
+		drop(e, list_entry(e->seqs.next, struct plan_seq, node));
+	sched_destroy(e->sched);
+	sched_tenants_dispose(&e->tenants);
+	sl_free(e);
+}
+
+uint32_t plan_engine_n_active(const struct plan_engine *e) { return e->n_seqs; }
+uint64_t plan_engine_n_prefilled(const struct plan_engine *e) { return e->n_prefilled; }

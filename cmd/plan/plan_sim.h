@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Several simulated engines under a load. Together: every engine computes prompts and answers; a request goes to the
+ * one that has most of its prompt, unless another has clearly less to do. Split: prompts with more than OFFLOAD tokens
+ * to compute go to an engine for prompts and are handed over for their answer; shorter ones are computed where they are
+ * answered (conditional disaggregation, as NVIDIA Dynamo has it).
+ */
+#ifndef CMD_PLAN_SIM_H
+#define CMD_PLAN_SIM_H
+
+#include <stddef.h>
+
+#include "cmd/load/serve_stats.h"
+#include "cmd/load/sweep.h"
+#include "cmd/plan/plan_engine.h"
+
+enum { PLAN_MAX_ENGINES = 16, PLAN_OFFLOAD_TOKENS = 256 };
+
+struct plan_arrangement {
+	struct plan_box box;    /* of engines that compute both, or answers */
+	struct plan_box prompt; /* of engines for prompts */
+	int n_engines, n_prompt_engines;
+	double handover_ns; /* for each token */
+};
+
+/* Simulates until every request of all[n] (sorted by came_ns) has its answer, and fills them in. *prefilled: prompt
+ * tokens that were computed. SL_ENOMEM. */
+int plan_simulate(const struct plan_arrangement *a, struct plan_request *all, size_t n, uint64_t *prefilled);
+
+/* The requests' figures against the targets, as a point of a sweep. SL_ENOMEM. */
+int plan_judge(const struct plan_request *all, size_t n, const struct serve_slo *slo, struct sweep_point *out);
+
+#endif
