@@ -179,7 +179,7 @@ static struct proto_str batches_of(const struct sl_buf *report)
 		return (struct proto_str){0};
 	at += sizeof name - 1;
 	const char *end = memchr(at, '}', report->len - (size_t)(at - text));
-	return end == NULL ? (struct proto_str){0} : (struct proto_str){.at = at, .n = (uint32_t)(end + 1 - at)};
+	return (struct proto_str){.at = at, .n = end != NULL ? (uint32_t)(end + 1 - at) : 0};
 }
 
 static void say(const struct comparison *c, double tolerance)

@@ -47,20 +47,17 @@ static uint64_t hash_of(const json_t *v)
 	return json_is_string(v) ? XXH3_64bits(json_string_value(v), json_string_length(v)) : 0;
 }
 
-/* "2026-01-31T10:20:30.123Z" as seconds. */
+/* "2026-01-31T10:20:30.123Z" as seconds; text may be NULL. */
 static bool read_time(const char *text, double *out)
 {
 	struct tm tm = {0};
-	double seconds;
-	int n = 0;
-	if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%lfZ%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour, &tm.tm_min,
-		   &seconds, &n) != 6 ||
-	    n == 0 || text[n] != '\0' || !(seconds >= 0 && seconds < 61))
+	char *end;
+	const char *seconds = text != NULL ? strptime(text, "%Y-%m-%dT%H:%M:", &tm) : NULL;
+	if (seconds == NULL || seconds[0] < '0' || seconds[0] > '6')
 		return false;
-	tm.tm_year -= 1900;
-	tm.tm_mon -= 1;
-	*out = (double)timegm(&tm) + seconds;
-	return true;
+	double s = strtod(seconds, &end);
+	*out = (double)timegm(&tm) + s;
+	return s < 61 && end[0] == 'Z' && end[1] == '\0';
 }
 
 /* A record of log.requests. */
