@@ -217,7 +217,13 @@ struct kn_route {
 
 /* What is multiplied with up: gate · sigmoid(gate), GELU's tanh form, or, with both limited to ±KN_CLAMP and up + 1 in
  * place of up, gate · sigmoid(KN_CLAMP_SLOPE · gate), where the gate has no lower limit (OpenAI, gpt-oss, 2025). */
-enum kn_gate { KN_GATE_SILU, KN_GATE_GELU, KN_GATE_CLAMPED };
+enum kn_gate {
+	KN_GATE_SILU,
+	KN_GATE_GELU,
+	KN_GATE_CLAMPED,
+	KN_NO_GATE, /* experts without a gate: the square of max(up, 0), as relu_square (So et al., "Primer", 2021, 3)
+		     */
+};
 #define KN_CLAMP 7.0f
 #define KN_CLAMP_SLOPE 1.702f
 
@@ -226,7 +232,8 @@ enum { KN_MAX_EXPERTS = 1024, KN_MAX_EXPERTS_USED = 64 };
 /* The experts of a layer (Shazeer et al., "Outrageously Large Neural Networks", 2017), all of one shape. */
 struct kn_experts {
 	struct kn_route route;
-	const struct kn_weight *gate, *up, *down; /* [route.n] each: [n_ff][width], twice, and [width][n_ff] */
+	/* [route.n] each: [n_ff][width], twice, and [width][n_ff]; gate is not read with KN_NO_GATE. */
+	const struct kn_weight *gate, *up, *down;
 	/* NULL, or added to the products, of the backend: [route.n][n_ff] twice, [route.n][width]. */
 	const float *gate_bias, *up_bias, *down_bias;
 	enum kn_gate act;
@@ -290,9 +297,10 @@ struct kn_conv {
 	const float *w; /* [width][n], of the backend; the last taps are those of a row's own position */
 	int n, width;   /* channels; 1 to KN_MAX_CONV */
 	/* Rows of x are [3][n], b, c and u, and y = c · conv(b · u) (Liquid AI, "LFM2 Technical Report", 2025, 2.1).
-	 * Otherwise rows are [n], and y = silu(conv(x)), which may be x. */
+	 * Otherwise rows are [n], and y = silu(conv(x) + bias), which may be x. */
 	bool gated;
-	size_t at; /* of the state in the sequence's floats */
+	const float *bias; /* [n], of the backend; NULL: none. Not with gated */
+	size_t at;         /* of the state in the sequence's floats */
 };
 
 /* The gated delta rule (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024, 3.1). A head's state is S
@@ -304,6 +312,18 @@ struct kn_delta {
 	bool tiled;          /* value head h has key head h % k_heads, otherwise h / (v_heads / k_heads) */
 	const float *a, *dt; /* [v_heads], of the backend */
 	size_t at;           /* of the states [v_heads][k_dim][v_dim] in the sequence's floats */
+};
+
+/* Mamba-2's state space (Dao, Gu, "Transformers are SSMs", 2024, 7.1). A head's state is S [state][head_dim]; head h
+ * reads the B and C of group h / (heads / groups). For each row in order, with
+ * t = log(1 + exp(step + dt)), but at least least and at most most:
+ *   S = S · exp(a · t) + B (x · t)'; y = S'C + d · x
+ * Sums are over the state in order. */
+struct kn_ssm {
+	int groups, heads, state, head_dim; /* heads is a multiple of groups; the latter two at most KN_MAX_DELTA */
+	const float *a, *dt, *d;            /* [heads], of the backend */
+	float least, most;                  /* of a step; most may be infinite */
+	size_t at;                          /* of the states [heads][state][head_dim] in the sequence's floats */
 };
 
 /* A random matrix without a file: numbers around 0, generated from a counter. */
@@ -461,6 +481,10 @@ struct kn_ops {
 	/* y[r][i] = x[r][i] / sqrt(mean(x[r]²) + eps) · gain[i]. y may be x. */
 	int (*rmsnorm)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int width,
 		       float *y);
+	/* Rows of x are [n_groups][width], each group normalized by itself as by rmsnorm, with gains of its own:
+	 * gain is [n_groups][width]. NULL if ssm is. */
+	int (*rmsnorm_groups)(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
+			      int n_groups, int width, float *y);
 	/* x += add, then y = rmsnorm(x), with the same bits as add and rmsnorm in sequence. y may be add, not x. */
 	int (*add_rmsnorm)(struct kn_backend *b, float *x, const float *add, const float *gain, float eps, int n_rows,
 			   int width, float *y);
@@ -509,10 +533,13 @@ struct kn_ops {
 	int (*lora_expand)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
 			   const struct kn_lora_out outs[KN_LORA_PARTS]);
 	/* Recurrent layers; all NULL if unsupported. The rows of kn_conv, and, in rows of delta's inputs, queries and
-	 * keys [k_heads][k_dim], then values [v_heads][v_dim]; beta and alpha [v_heads]; y [v_heads][v_dim]. */
+	 * keys [k_heads][k_dim], then values [v_heads][v_dim]; beta and alpha [v_heads]; y [v_heads][v_dim]. Rows of
+	 * ssm's inputs are x [heads][head_dim], then B and C [groups][state]; step is [heads], y like x. */
 	int (*conv)(struct kn_backend *b, const struct kn_conv *c, const float *x, int n_rows, float *y);
 	int (*delta)(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
 		     const float *alpha, int n_rows, float *y);
+	int (*ssm)(struct kn_backend *b, const struct kn_ssm *s, const float *xbc, const float *step, int n_rows,
+		   float *y);
 	/* Copies n floats of the backend, after everything issued before. */
 	int (*state_copy)(struct kn_backend *b, const float *from, float *to, size_t n);
 	/* x[r] is [2][width]: its first half to first[r], its second to second[r]. */
@@ -525,6 +552,8 @@ struct kn_ops {
 	int (*gelu_mul)(struct kn_backend *b, float *gate, const float *up, int n_rows, int width);
 	/* x = x · Φ(x), GELU's exact form, by the error function. */
 	int (*gelu)(struct kn_backend *b, float *x, int n_rows, int width);
+	/* x = max(x, 0)². NULL if ssm is. */
+	int (*relu_square)(struct kn_backend *b, float *x, int n_rows, int width);
 	/* sums[slot] += x[row], then x[row + 1] and so on, in order, so the sum does not depend on how a text is
 	 * split into steps. texts is host memory, may change once this returns, and has no slot twice. */
 	int (*pool_rows)(struct kn_backend *b, const float *x, const struct kn_text *texts, int n_texts, int width,

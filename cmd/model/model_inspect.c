@@ -81,7 +81,7 @@ static void gather(struct facts *f)
 		return;
 	f->can_run = model_check(model_file_path(f->file), 0, &f->why_not) == 0;
 	f->kv_type = model_kv_type(a, kn_select("auto", &ignored));
-	const struct kn_kv kv = model_kv_layout(a, f->kv_type, KV_PAGE, a->n_layers - arch_n_recurrent(a, a->n_layers));
+	const struct kn_kv kv = model_kv_layout(a, f->kv_type, KV_PAGE, arch_n_attending(a, a->n_layers));
 	f->kv_per_token = kv_layout_bytes(&kv) / KV_PAGE;
 	f->activations = STEP_ROWS * sizeof(float) *
 			 (2 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a) +
@@ -120,6 +120,11 @@ static const char *size_text(uint64_t bytes, char out[32])
 	return out;
 }
 
+static const char *mixer_name(enum arch_mixer kind)
+{
+	return kind == ARCH_DELTA ? "the gated delta rule" : kind == ARCH_SSM ? "state spaces" : "short convolutions";
+}
+
 static void print_arch(const struct facts *f)
 {
 	const struct model_arch *a = &f->arch;
@@ -133,7 +138,7 @@ static void print_arch(const struct facts *f)
 		printf("             and one of width %d for every row\n", a->experts.n_ff_shared);
 	if (arch_is_recurrent(a))
 		printf("recurrent    %d of the layers: %s\n", arch_n_recurrent(a, a->n_layers),
-		       a->recurrent.kind == ARCH_DELTA ? "the gated delta rule" : "short convolutions");
+		       mixer_name(a->recurrent.kind));
 	if (a->latent.n > 0)
 		printf("heads        %d of width %d, on latent rows of %d + %d, values of width %d\n", a->n_heads,
 		       a->latent.plain + a->rope.n_rot, a->latent.n, a->rope.n_rot, a->latent.n_value);

@@ -497,7 +497,7 @@ static int group_layers(struct eng_model *m)
 		return SL_ENOMEM;
 	}
 	for (int i = 0; i < a->n_layers; i++)
-		if (!arch_recurs(a, i)) /* others have no pages */
+		if (arch_attends(a, i)) /* others have no pages */
 			windows[n++] = arch_window(a, i);
 	/* An encoder's rows see what follows them; a sequence with states may go back to an earlier one. */
 	m->kv_groups = a->encoder || m->e->cfg.kv_one_group || arch_is_recurrent(a)
@@ -505,7 +505,7 @@ static int group_layers(struct eng_model *m)
 			   : kv_groups_make(windows, n, (uint32_t)a->n_ctx, page_tokens);
 	kv_groups_places(&m->kv_groups, windows, n, m->places);
 	for (int i = a->n_layers; i-- > 0;)
-		m->places[i] = m->places[i - arch_n_recurrent(a, i)];
+		m->places[i] = m->places[arch_n_attending(a, i)];
 	sl_free(windows);
 	return 0;
 }

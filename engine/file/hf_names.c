@@ -26,6 +26,8 @@ static const struct {
     {"mixtral", "llama"},
     {"smollm3", "smollm3"},
     {"granite", "granite"},
+    {"granitemoehybrid", "granitehybrid"},
+    {"nemotron_h", "nemotron_h"},
     {"seed_oss", "seed_oss"},
     {"ernie4_5", "ernie4_5"},
     {"glm4", "glm4"},
@@ -83,6 +85,8 @@ static const struct pair whole[] = {
     {"final_layer_norm.bias", "output_norm.bias"},
     {"embed_out.weight", "output.weight"},
     {"embedding_norm.weight", "token_embd_norm.weight"},
+    {"embeddings.weight", "token_embd.weight"},
+    {"norm_f.weight", "output_norm.weight"},
 };
 
 static const struct pair in_layers[] = {
@@ -174,12 +178,45 @@ static const struct pair in_layers[] = {
     {"linear_attn.dt_bias", "ssm_dt.bias"},
     {"linear_attn.norm.weight", "ssm_norm.weight"},
     {"linear_attn.out_proj.weight", "ssm_out.weight"},
+    /* Granite 4; its experts, and gate and up of its dense half, are tensors together (engine/source/hf_woven.h). */
+    {"mamba.in_proj.weight", "ssm_in.weight"},
+    {"mamba.conv1d.weight", "ssm_conv1d.weight"},
+    {"mamba.conv1d.bias", "ssm_conv1d.bias"},
+    {"mamba.dt_bias", "ssm_dt.bias"},
+    {"mamba.A_log", "ssm_a"},
+    {"mamba.D", "ssm_d"},
+    {"mamba.norm.weight", "ssm_norm.weight"},
+    {"mamba.out_proj.weight", "ssm_out.weight"},
+    {"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"},
+    /* Nemotron-H, whose layers are one half each. */
+    {"norm.weight", "attn_norm.weight"},
+    {"mixer.in_proj.weight", "ssm_in.weight"},
+    {"mixer.conv1d.weight", "ssm_conv1d.weight"},
+    {"mixer.conv1d.bias", "ssm_conv1d.bias"},
+    {"mixer.dt_bias", "ssm_dt.bias"},
+    {"mixer.A_log", "ssm_a"},
+    {"mixer.D", "ssm_d"},
+    {"mixer.norm.weight", "ssm_norm.weight"},
+    {"mixer.out_proj.weight", "ssm_out.weight"},
+    {"mixer.q_proj.weight", "attn_q.weight"},
+    {"mixer.k_proj.weight", "attn_k.weight"},
+    {"mixer.v_proj.weight", "attn_v.weight"},
+    {"mixer.o_proj.weight", "attn_output.weight"},
+    {"mixer.up_proj.weight", "ffn_up.weight"},
+    {"mixer.down_proj.weight", "ffn_down.weight"},
+    {"mixer.gate.weight", "ffn_gate_inp.weight"},
+    {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mixer.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+    {"mixer.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
+    {"mixer.fc1_latent_proj.weight", "ffn_latent_down.weight"},
+    {"mixer.fc2_latent_proj.weight", "ffn_latent_up.weight"},
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
 };
 
 /* Of each expert, with its number between the two halves: GGUF's names before all were one tensor. */
-static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts."};
+static const char *const expert_prefixes[] = {"mlp.experts.", "block_sparse_moe.experts.", "feed_forward.experts.",
+					      "mixer.experts."};
 static const struct pair of_experts[] = {
     {"gate_proj.weight", "ffn_gate"}, {"up_proj.weight", "ffn_up"}, {"down_proj.weight", "ffn_down"},
     {"w1.weight", "ffn_gate"},        {"w3.weight", "ffn_up"},      {"w2.weight", "ffn_down"},
@@ -307,13 +344,14 @@ bool hf_gguf_name(const char *name, const char *family, char *out, size_t out_by
 			at += 15;
 		else if (begins(at, "transformer."))
 			at += 12;
-		else if (begins(at, "gpt_neox."))
+		else if (begins(at, "gpt_neox.") || begins(at, "backbone."))
 			at += 9;
 		else
 			break;
 	}
 	/* Layers that only draft (n_drafting), and Qwen3.5's vision. */
-	if (strncmp(family, "qwen3", 5) == 0 && (begins(at, "mtp.") || begins(at, "visual.")))
+	if ((strncmp(family, "qwen3", 5) == 0 && (begins(at, "mtp.") || begins(at, "visual."))) ||
+	    (strcmp(family, "nemotron_h") == 0 && begins(at, "mtp.")))
 		return false;
 	if (begins(at, "vision_tower.") || begins(at, "vision_model.") || begins(at, "multi_modal_projector.") ||
 	    strstr(at, "rotary_emb.inv_freq") != NULL || text_ends(at, ".attention.bias") ||

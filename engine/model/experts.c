@@ -13,11 +13,12 @@ enum { KINDS = 3 };
 
 static const char *const kinds[KINDS] = {"ffn_gate", "ffn_up", "ffn_down"};
 
-/* The matrices of one kind: [n_ff][n_embd], or down [n_embd][n_ff]. */
+/* The matrices of one kind: [n_ff][width], or down [width][n_ff]. */
 static int load_kind(struct model *m, int layer, int kind, struct kn_weight *out, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
-	int n_out = kind == 2 ? a->n_embd : a->experts.n_ff, n_in = kind == 2 ? a->experts.n_ff : a->n_embd, rc = 0;
+	int width = a->experts.n_latent > 0 ? a->experts.n_latent : a->n_embd, rc = 0;
+	int n_out = kind == 2 ? width : a->experts.n_ff, n_in = kind == 2 ? a->experts.n_ff : width;
 	char what[64], name[64];
 	snprintf(what, sizeof what, "%s_exps.weight", kinds[kind]);
 	model_in_layer(layer, what, name);
@@ -35,12 +36,12 @@ static int load_shared(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer *l = &m->layers[i];
-	int n_ff = l->n_ff = a->experts.n_ff_shared, rc;
+	int n_ff = l->n_ff = a->experts.n_ff_shared, rc = 0;
 	char name[64];
 	if (n_ff == 0)
 		return 0;
-	if ((rc = model_load_matrix(m, model_in_layer(i, "ffn_gate_shexp.weight", name), n_ff, a->n_embd, &l->gate,
-				    err)) != 0 ||
+	if ((!a->ungated && (rc = model_load_matrix(m, model_in_layer(i, "ffn_gate_shexp.weight", name), n_ff,
+						    a->n_embd, &l->gate, err)) != 0) ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "ffn_up_shexp.weight", name), n_ff, a->n_embd, &l->up, err)) !=
 		0 ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "ffn_down_shexp.weight", name), a->n_embd, n_ff, &l->down,
@@ -70,6 +71,19 @@ static int load_biases(struct model *m, int i, struct sl_err *err)
 	return rc;
 }
 
+/* The products between the stream and what experts read and write. */
+static int load_latent(struct model *m, int i, struct sl_err *err)
+{
+	struct layer_experts *x = m->layers[i].experts;
+	int n = m->info.arch.n_embd, latent = m->info.arch.experts.n_latent;
+	char name[64];
+	int rc =
+	    model_load_matrix(m, model_in_layer(i, "ffn_latent_down.weight", name), latent, n, &x->latent_down, err);
+	return rc != 0 ? rc
+		       : model_load_matrix(m, model_in_layer(i, "ffn_latent_up.weight", name), n, latent, &x->latent_up,
+					   err);
+}
+
 int experts_load(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
@@ -96,13 +110,16 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 				    .up = x->weights + n,
 				    .down = x->weights + 2 * n,
 				    .weighs_input = a->experts.weighs_input,
-				    .act = a->experts.clamped         ? KN_GATE_CLAMPED
+				    .act = a->ungated                 ? KN_NO_GATE
+					   : a->experts.clamped       ? KN_GATE_CLAMPED
 					   : a->act == ARCH_GELU_TANH ? KN_GATE_GELU
 								      : KN_GATE_SILU};
 	int rc = model_load_matrix(m, model_in_layer(i, "ffn_gate_inp.weight", name), a->experts.n, a->n_embd,
 				   &x->router, err);
-	for (int kind = 0; kind < KINDS && rc == 0; kind++)
+	for (int kind = a->ungated ? 1 : 0; kind < KINDS && rc == 0; kind++)
 		rc = load_kind(m, i, kind, x->weights + (size_t)kind * n, err);
+	if (rc == 0 && a->experts.n_latent > 0)
+		rc = load_latent(m, i, err);
 	if (rc == 0 && a->experts.biases)
 		rc = load_biases(m, i, err);
 	if (rc == 0 && a->experts.sigmoid && !a->experts.unbiased)
@@ -118,6 +135,8 @@ void experts_free(struct model *m, struct layer_experts *x)
 		return;
 	model_free_weight(m, &x->router);
 	model_free_weight(m, &x->shared_gate);
+	model_free_weight(m, &x->latent_down);
+	model_free_weight(m, &x->latent_up);
 	for (int i = 0; x->weights != NULL && i < KINDS * x->op.route.n; i++)
 		model_free_weight(m, &x->weights[i]);
 	model_free_floats(m, x->choice_bias);
@@ -140,6 +159,19 @@ static int run_shared(struct model *m, const struct layer *l, int n)
 	return rc;
 }
 
+/* The routed experts' output, in m->normed. */
+static int run_routed(struct model *m, const struct layer_experts *x, int n)
+{
+	const struct kn_ops *o = m->ops;
+	int rc;
+	if (x->latent_down.data == NULL)
+		return o->experts(m->backend, &x->op, m->routed, m->normed, n, m->work, m->normed);
+	if ((rc = o->matmul(m->backend, &x->latent_down, m->normed, n, m->latent_rows)) != 0 ||
+	    (rc = o->experts(m->backend, &x->op, m->routed, m->latent_rows, n, m->work, m->latent_rows)) != 0)
+		return rc;
+	return o->matmul(m->backend, &x->latent_up, m->latent_rows, n, m->normed);
+}
+
 int experts_run(struct model *m, const struct layer *l, int n)
 {
 	const struct kn_ops *o = m->ops;
@@ -150,7 +182,7 @@ int experts_run(struct model *m, const struct layer *l, int n)
 	if (rc == 0 && l->n_ff > 0)
 		rc = run_shared(m, l, n);
 	if (rc == 0)
-		rc = o->experts(m->backend, &x->op, m->routed, m->normed, n, m->work, m->normed);
+		rc = run_routed(m, x, n);
 	if (rc != 0 || l->n_ff == 0)
 		return rc;
 	return x->shared_gate.data != NULL ? o->add_gated(m->backend, m->normed, m->shared, m->shared_gate, n, width)

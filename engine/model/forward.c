@@ -113,7 +113,9 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 			rc = adapters_gate_up(m, l, from);
 		if (rc == 0)
 			rc = model_add_bias(m, m->gate, l->up_bias, n, l->n_ff);
-		return rc != 0 ? rc : o->gelu(b, m->gate, n, l->n_ff);
+		if (rc != 0)
+			return rc;
+		return (a->act == ARCH_RELU_SQUARE ? o->relu_square : o->gelu)(b, m->gate, n, l->n_ff);
 	}
 	if ((rc = o->matmul(b, &l->gate, from, n, m->gate)) != 0 || (rc = o->matmul(b, &l->up, from, n, m->up)) != 0 ||
 	    (rc = adapters_gate_up(m, l, from)) != 0)
@@ -180,11 +182,21 @@ static int run_in_turn(struct model *m, int i, int n, const struct kn_kv *kv)
 	return rc != 0 ? rc : feed_forward(m, l, l->ffn_norm != NULL ? m->normed : m->x, n);
 }
 
+/* The only half of a layer; what it adds in m->normed. */
+static int run_half(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	return arch_has_ff(&m->info.arch, i) ? feed_forward(m, &m->layers[i], m->normed, n)
+					     : attend(m, i, m->normed, n, kv, m->normed);
+}
+
 /* Takes x normed in m->normed, and leaves it there for the next layer; x itself is enough for layers without a norm. */
 static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 {
 	const struct layer *l = &m->layers[i], *next = i + 1 < m->info.arch.n_layers ? l + 1 : NULL;
-	int rc = m->info.arch.parallel != ARCH_PARALLEL_NONE ? run_beside(m, i, n, kv) : run_in_turn(m, i, n, kv);
+	const struct model_arch *a = &m->info.arch;
+	int rc = a->one_half                         ? run_half(m, i, n, kv)
+		 : a->parallel != ARCH_PARALLEL_NONE ? run_beside(m, i, n, kv)
+						     : run_in_turn(m, i, n, kv);
 	if (rc != 0)
 		return rc;
 	return add_back(m, l->post_ffn_norm, next != NULL ? next->attn_norm : NULL,

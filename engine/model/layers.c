@@ -148,10 +148,12 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	struct layer *l = &m->layers[i];
 	int q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim, v_width = arch_value_width(a);
 	float gain = a->norm_gain_offset;
-	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, dense = !arch_mixes(a, i), attends = !arch_recurs(a, i);
+	bool two = a->parallel == ARCH_PARALLEL_TWO_NORMS, mixes = arch_mixes(a, i), attends = arch_attends(a, i);
+	bool dense = arch_has_ff(a, i) && !mixes;
 	const char *second = a->attn_norm_is_2 ? "attn_norm" : a->ffn_norm_is_post ? "post_attention_norm" : "ffn_norm";
 	const char *first = a->attn_norm_is_2 ? "attn_norm_2" : "attn_norm";
-	bool has_first = !a->no_pre_norms, has_second = has_first && (a->parallel == ARCH_PARALLEL_NONE || two);
+	bool has_first = !a->no_pre_norms;
+	bool has_second = has_first && !a->one_half && (a->parallel == ARCH_PARALLEL_NONE || two);
 	const struct {
 		bool has;
 		const char *name, *kind;
@@ -175,7 +177,8 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 	char name[64];
 	if (a->encoder)
 		return encoder_load_layer(m, i, err);
-	int rc = !attends          ? recurrent_load(m, i, err)
+	int rc = arch_recurs(a, i) ? recurrent_load(m, i, err)
+		 : !attends        ? 0
 		 : a->latent.n > 0 ? latent_load(m, i, err)
 				   : model_load_qkv(m, i, err);
 	if (rc == 0 && attends && a->qkv_bias)
@@ -184,7 +187,7 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 		rc =
 		    model_load_matrix(m, model_in_layer(i, "attn_output.weight", name), a->n_embd, v_width, &l->o, err);
 	if (rc == 0)
-		rc = arch_mixes(a, i) ? experts_load(m, i, err) : load_dense(m, i, err);
+		rc = mixes ? experts_load(m, i, err) : dense ? load_dense(m, i, err) : 0;
 	for (size_t k = 0; k < sizeof vectors / sizeof *vectors && rc == 0; k++)
 		if (vectors[k].has) {
 			char what[40];

@@ -151,11 +151,11 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	size_t heads = (size_t)a->n_heads, latent = (size_t)a->latent.n;
 	size_t kv_width = (size_t)a->n_kv_heads * (size_t)a->head_dim, ff = 0, work = 0;
 	size_t channels = (size_t)arch_channels(a), v_heads = (size_t)a->recurrent.v_heads;
-	bool recurrent = arch_is_recurrent(a), delta = a->recurrent.kind == ARCH_DELTA;
+	bool recurrent = arch_is_recurrent(a), heads_keep = recurrent && a->recurrent.kind != ARCH_SHORT_CONV;
 	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
 	for (int i = 0; i < a->n_layers; i++) {
 		const struct layer *l = &m->layers[i];
-		if (l->recurrent == NULL)
+		if (arch_attends(a, i))
 			*(l->qkv.data != NULL ? &qkv : &three) = true;
 		*(l->gate_up.data != NULL ? &gate_up : &two) = true;
 		ff = (size_t)l->n_ff > ff ? (size_t)l->n_ff : ff;
@@ -185,15 +185,16 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	    {&m->gate_up, 2 * ff, gate_up},
 	    {&m->routed, (size_t)a->experts.n, work > 0},
 	    {&m->work, work, work > 0},
+	    {&m->latent_rows, (size_t)a->experts.n_latent, a->experts.n_latent > 0},
 	    {&m->shared, (size_t)a->n_embd, a->experts.n_ff_shared > 0},
 	    {&m->shared_gate, 1, a->experts.shared_gate},
 	    {&m->qkv, q_width + 2 * kv_width, qkv},
-	    {&m->conv_in, delta ? channels : 3 * channels, recurrent},
+	    {&m->conv_in, heads_keep ? channels : 3 * channels, recurrent},
 	    {&m->conv_out, channels, recurrent},
-	    {&m->delta, v_heads * (size_t)(a->recurrent.v_dim > 2 ? a->recurrent.v_dim : 2), delta},
-	    {&m->delta_gate, v_heads * (size_t)a->recurrent.v_dim, delta},
-	    {&m->beta, v_heads, delta},
-	    {&m->alpha, v_heads, delta},
+	    {&m->delta, v_heads * (size_t)(a->recurrent.v_dim > 2 ? a->recurrent.v_dim : 2), heads_keep},
+	    {&m->delta_gate, v_heads * (size_t)a->recurrent.v_dim, heads_keep},
+	    {&m->beta, v_heads, a->recurrent.kind == ARCH_DELTA},
+	    {&m->alpha, v_heads, heads_keep},
 	    {&m->q_gated, 2 * q_width, a->attn_gate},
 	    {&m->attn_gate, q_width, a->attn_gate},
 	};
@@ -392,6 +393,7 @@ void model_free(struct model *m)
 			   m->up,
 			   m->routed,
 			   m->work,
+			   m->latent_rows,
 			   m->shared,
 			   m->shared_gate,
 			   m->logits,

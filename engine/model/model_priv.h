@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model's weights and activations, for the files of the room: model.c loads it by way of tensors.c and layers.c,
- * forward.c runs steps and has the decoders' layers, recurrent.c those that keep states, latent.c latent attention,
- * encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what adapters add.
+ * forward.c runs steps and has the decoders' layers, recurrent.c those that keep states, mamba.c state spaces among
+ * them, latent.c latent attention, encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what
+ * adapters add.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -40,6 +41,8 @@ struct layer_latent {
 /* A mixture (experts.c). */
 struct layer_experts {
 	struct kn_weight router, shared_gate;
+	struct kn_weight latent_down,
+	    latent_up;                  /* between the stream and what experts read and write; empty: the same */
 	struct kn_weight *weights;      /* [3·n]: gates, ups, downs */
 	float *choice_bias;             /* NULL, or added to the scores for the choice */
 	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
@@ -47,12 +50,13 @@ struct layer_experts {
 };
 
 /* A layer that keeps a state (recurrent.c). Products: what the convolution reads, the output; DELTA: gates of the
- * output, beta and alpha. */
+ * output, beta and alpha; SSM: gates, and steps in alpha. */
 struct layer_recurrent {
 	struct kn_weight in, out, gate, beta, alpha;
-	float *taps, *a, *dt, *norm;
+	float *taps, *a, *dt, *norm, *conv_bias, *d;
 	struct kn_conv conv;
 	struct kn_delta delta;
+	struct kn_ssm ssm;
 };
 
 struct model {
@@ -86,7 +90,7 @@ struct model {
 	float *conv_in, *conv_out, *delta, *delta_gate, *beta, *alpha, *q_gated, *attn_gate;
 	float *beside; /* what attention adds, while the other half runs on the same rows */
 	/* Mixtures: logits of the router, the shared expert's output and its gate, scratch memory. */
-	float *routed, *shared, *shared_gate, *work;
+	float *routed, *shared, *shared_gate, *work, *latent_rows;
 	float *sums;                     /* [max_rows][n_embd], by slot: of MEAN */
 	struct model_adapters *adapters; /* adapters.c; NULL: none */
 	int32_t *picks;                  /* [max_rows], of the host */
@@ -169,6 +173,14 @@ int recurrent_load(struct model *m, int layer, struct sl_err *err);
 void recurrent_free(struct model *m, struct layer_recurrent *x); /* NULL: nothing */
 /* From n rows at `from` to out, by the states of the step's sequences. */
 int recurrent_run(struct model *m, const struct layer *l, const float *from, int n, float *out);
+/* The convolution's taps, and the decays of all heads: each SL_EINVAL for another shape or numbers that are none. */
+int recurrent_load_taps(struct model *m, int layer, const char *what, struct sl_err *err);
+int recurrent_load_decay(struct model *m, int layer, struct sl_err *err);
+
+/* ---- mamba.c ---- */
+
+int mamba_load(struct model *m, int layer, struct sl_err *err);
+int mamba_run(struct model *m, const struct layer_recurrent *x, const float *from, int n, float *out);
 
 /* ---- encoder.c ---- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layers that keep a state in place of attention: LFM2's gated convolutions, and the gated delta rule of Qwen3-Next and
- * Qwen3.5. The layers' states lie one behind the other in a sequence's floats: the last inputs of the convolution, then
- * the heads' matrices.
+ * Qwen3.5; state spaces are in mamba.c. The layers' states lie one behind the other in a sequence's floats: the last
+ * inputs of the convolution, then the heads' matrices.
  */
 #include "engine/model/model_priv.h"
 
@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 
 /* The convolution's taps, by position: files have them by channel. */
-static int load_taps(struct model *m, int i, const char *what, struct sl_err *err)
+int recurrent_load_taps(struct model *m, int i, const char *what, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer_recurrent *x = m->layers[i].recurrent;
@@ -45,11 +45,11 @@ static int load_short_conv(struct model *m, int i, struct sl_err *err)
 		0 ||
 	    (rc = model_load_matrix(m, model_in_layer(i, "shortconv.out_proj.weight", name), n, n, &x->out, err)) != 0)
 		return rc;
-	return load_taps(m, i, "shortconv.conv.weight", err);
+	return recurrent_load_taps(m, i, "shortconv.conv.weight", err);
 }
 
 /* The decay of each head, from its logarithm where the file has that. */
-static int load_decay(struct model *m, int i, struct sl_err *err)
+int recurrent_load_decay(struct model *m, int i, struct sl_err *err)
 {
 	const struct model_arch *a = &m->info.arch;
 	struct layer_recurrent *x = m->layers[i].recurrent;
@@ -59,6 +59,10 @@ static int load_decay(struct model *m, int i, struct sl_err *err)
 	int rc = model_host_floats(m, model_in_layer(i, "ssm_a", name), n, &host, err);
 	for (int h = 0; h < n && rc == 0 && a->recurrent.log_decay; h++)
 		host[h] = -expf(host[h]);
+	for (int h = 0; h < n && rc == 0; h++)
+		if (!isfinite(host[h]))
+			rc = sl_errf(err, SL_EINVAL, "%s: tensor %s gives head %d a decay that is no number",
+				     model_file_path(m->file), name, h);
 	if (rc == 0)
 		rc = model_put_floats(m, name, host, (size_t)n, &x->a, err);
 	sl_free(host);
@@ -82,13 +86,13 @@ static int load_delta(struct model *m, int i, struct sl_err *err)
 			{r->beta_alpha ? NULL : "ssm_alpha.weight", r->v_heads, n, &x->alpha},
 			{"ssm_out.weight", n, values, &x->out}};
 	char name[64];
-	int rc = load_taps(m, i, "ssm_conv1d.weight", err);
+	int rc = recurrent_load_taps(m, i, "ssm_conv1d.weight", err);
 	for (size_t k = 0; k < sizeof matrices / sizeof *matrices && rc == 0; k++)
 		if (matrices[k].name != NULL)
 			rc = model_load_matrix(m, model_in_layer(i, matrices[k].name, name), matrices[k].n_out,
 					       matrices[k].n_in, matrices[k].out, err);
 	if (rc == 0)
-		rc = load_decay(m, i, err);
+		rc = recurrent_load_decay(m, i, err);
 	if (rc == 0)
 		rc = model_load_vector(m, model_in_layer(i, "ssm_dt.bias", name), r->v_heads, 0, &x->dt, err);
 	if (rc == 0)
@@ -106,15 +110,19 @@ static int load_delta(struct model *m, int i, struct sl_err *err)
 
 int recurrent_load(struct model *m, int i, struct sl_err *err)
 {
-	bool delta = m->info.arch.recurrent.kind == ARCH_DELTA;
+	enum arch_mixer kind = m->info.arch.recurrent.kind;
 	if (m->ops->conv == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no recurrent layers (%s)",
 			       model_file_path(m->file), m->ops->name,
-			       delta ? "the gated delta rule" : "short convolutions");
+			       kind == ARCH_DELTA ? "the gated delta rule"
+			       : kind == ARCH_SSM ? "state spaces"
+						  : "short convolutions");
 	m->layers[i].recurrent = sl_zalloc(sizeof *m->layers[i].recurrent);
 	if (m->layers[i].recurrent == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
-	return delta ? load_delta(m, i, err) : load_short_conv(m, i, err);
+	if (kind == ARCH_SSM)
+		return mamba_load(m, i, err);
+	return kind == ARCH_DELTA ? load_delta(m, i, err) : load_short_conv(m, i, err);
 }
 
 void recurrent_free(struct model *m, struct layer_recurrent *x)
@@ -122,7 +130,7 @@ void recurrent_free(struct model *m, struct layer_recurrent *x)
 	if (x == NULL)
 		return;
 	struct kn_weight *weights[] = {&x->in, &x->out, &x->gate, &x->beta, &x->alpha};
-	float *vectors[] = {x->taps, x->a, x->dt, x->norm};
+	float *vectors[] = {x->taps, x->a, x->dt, x->norm, x->conv_bias, x->d};
 	for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
 		model_free_weight(m, weights[i]);
 	for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++)
@@ -167,6 +175,8 @@ int recurrent_run(struct model *m, const struct layer *l, const float *from, int
 	int rc;
 	if (m->info.arch.recurrent.kind == ARCH_DELTA)
 		return run_delta(m, x, from, n, out);
+	if (m->info.arch.recurrent.kind == ARCH_SSM)
+		return mamba_run(m, x, from, n, out);
 	if ((rc = o->matmul(m->backend, &x->in, from, n, m->conv_in)) != 0 ||
 	    (rc = o->conv(m->backend, &x->conv, m->conv_in, n, m->conv_out)) != 0)
 		return rc;

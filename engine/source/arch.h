@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum arch_act { ARCH_SILU, ARCH_GELU_TANH };
+enum arch_act { ARCH_SILU, ARCH_GELU_TANH, ARCH_RELU_SQUARE /* with ungated only */ };
 
 enum arch_rope_scaling {
 	ARCH_ROPE_PLAIN,
@@ -77,6 +77,7 @@ struct arch_experts {
 	bool shared_gate;            /* the shared expert's output is multiplied by the sigmoid of a product */
 	int n_groups, n_groups_used; /* as kn_route's; 0: no groups */
 	bool group_best;
+	int n_latent; /* experts read and write vectors of so many elements, products of the stream; 0: the stream */
 };
 
 /* Multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024, 2.1). A head's query and key are `plain` elements that
@@ -95,19 +96,24 @@ enum arch_mixer {
 	ARCH_ATTENTION,
 	ARCH_SHORT_CONV, /* a gated causal convolution: LFM2 */
 	ARCH_DELTA,      /* the gated delta rule after a convolution: Qwen3-Next, Qwen3.5 */
+	ARCH_SSM,        /* a state space after a convolution, Mamba-2: Granite 4, Nemotron-H */
 };
 
 enum { ARCH_MOST_LAYERS = 512 };
 
-/* Layers that keep a state instead of keys and values (kernels.h: kn_conv, kn_delta). */
+/* Layers that keep a state instead of keys and values (kernels.h: kn_conv, kn_delta, kn_ssm). */
 struct arch_recurrent {
 	enum arch_mixer kind;                   /* ATTENTION: there are none */
 	uint64_t layers[ARCH_MOST_LAYERS / 64]; /* bit i % 64 of word i / 64: layer i is one */
 	int conv;                               /* positions of the convolution, a row's own included */
-	int k_heads, v_heads, k_dim, v_dim;     /* DELTA */
+	int k_heads, v_heads, k_dim, v_dim;     /* DELTA; SSM: groups, heads, elements of a state and of a head */
 	bool tiled;                             /* kn_delta.tiled */
 	bool beta_alpha;                        /* both in one product, by key head: [k_heads][2][v_heads / k_heads] */
 	bool log_decay; /* the file has the logarithm of -a: Hugging Face folders; in GGUF it is a itself */
+	/* SSM: the convolution has a bias; groups of the norm after the gate; bounds of a step (kn_ssm). */
+	bool conv_bias;
+	int norm_groups;
+	float least, most;
 };
 
 struct model_arch {
@@ -123,13 +129,19 @@ struct model_arch {
 	bool o_bias, sinks; /* attention's output has a bias, its softmax sinks: gpt-oss */
 	/* The feed-forward half's norm is named as the one of what attention adds is elsewhere: gpt-oss. */
 	bool ffn_norm_is_post;
+	/* A layer is one half: attention, or what is in its place, or a feed-forward half, by bits as recurrent.layers.
+	 * Its norm is attn_norm: Nemotron-H. */
+	bool one_half;
+	uint64_t only_ff[ARCH_MOST_LAYERS / 64];
 	bool post_norms;   /* norms of the outputs of attention and feed-forward: Gemma 2, 3 */
 	bool no_pre_norms; /* neither reads a norm: OLMo 2, 3 */
 	bool layer_norm;   /* norms subtract the mean, with rms_eps: Command-R, Phi-3.5-MoE, Falcon, GPT-NeoX */
 	bool norm_biases;  /* with layer_norm: and add a bias */
 	enum arch_parallel parallel;
-	bool attn_norm_is_2;    /* TWO_NORMS: attention's is named attn_norm_2, the other attn_norm: Falcon 40B */
-	bool ungated;           /* feed-forward is up, GELU by the error function, and down: BERT, Falcon, GPT-NeoX */
+	bool attn_norm_is_2; /* TWO_NORMS: attention's is named attn_norm_2, the other attn_norm: Falcon 40B */
+	/* Feed-forward is up, an activation, and down: GELU by the error function (BERT, Falcon, GPT-NeoX), or act, if
+	 * that is RELU_SQUARE (Nemotron-H). */
+	bool ungated;
 	bool ff_biases;         /* with ungated: up and down have biases */
 	bool head_bias;         /* the output matrix has one: Phi-3.5-MoE */
 	float norm_gain_offset; /* added to every norm's gain when it is read: 1 for Gemma in
@@ -186,11 +198,31 @@ static inline int arch_n_recurrent(const struct model_arch *a, int layer)
 	return n;
 }
 
+/* Of a layer: whether it has a feed-forward half; whether it attends, and so has pages. */
+static inline bool arch_has_ff(const struct model_arch *a, int layer)
+{
+	return !a->one_half || (a->only_ff[layer / 64] >> layer % 64 & 1) != 0;
+}
+static inline bool arch_attends(const struct model_arch *a, int layer)
+{
+	return !arch_recurs(a, layer) && !(a->one_half && arch_has_ff(a, layer));
+}
+
+/* Of the first `layer` layers: how many attend. */
+static inline int arch_n_attending(const struct model_arch *a, int layer)
+{
+	int n = 0;
+	for (int i = 0; i < layer; i++)
+		n += arch_attends(a, i);
+	return n;
+}
+
 /* Channels of a recurrent layer's convolution. */
 static inline int arch_channels(const struct model_arch *a)
 {
 	const struct arch_recurrent *r = &a->recurrent;
-	return r->kind == ARCH_DELTA ? 2 * r->k_heads * r->k_dim + r->v_heads * r->v_dim : a->n_embd;
+	bool heads = r->kind == ARCH_DELTA || r->kind == ARCH_SSM;
+	return heads ? 2 * r->k_heads * r->k_dim + r->v_heads * r->v_dim : a->n_embd;
 }
 
 /* Floats of a sequence's state: of one such layer, of all. */
@@ -223,7 +255,8 @@ static inline uint64_t arch_recurrent_floats(const struct model_arch *a)
 static inline bool arch_mixes(const struct model_arch *a, int layer)
 {
 	const struct arch_experts *x = &a->experts;
-	return x->n > 0 && layer >= x->n_dense && (x->every == 0 || (layer + 1) % x->every == 0);
+	return x->n > 0 && arch_has_ff(a, layer) && layer >= x->n_dense &&
+	       (x->every == 0 || (layer + 1) % x->every == 0);
 }
 
 /* Elements of all queries as products make them, and of all heads' outputs. */
@@ -240,7 +273,7 @@ static inline int arch_value_width(const struct model_arch *a)
 /* The widest input or output of a product. */
 static inline int arch_widest(const struct model_arch *a)
 {
-	bool conv = a->recurrent.kind == ARCH_SHORT_CONV, delta = a->recurrent.kind == ARCH_DELTA;
+	bool conv = a->recurrent.kind == ARCH_SHORT_CONV, heads = arch_is_recurrent(a) && !conv;
 	const int widths[] = {a->n_ff,
 			      a->n_heads * a->head_dim * (a->attn_gate ? 2 : 1),
 			      arch_query_width(a),
@@ -251,7 +284,8 @@ static inline int arch_widest(const struct model_arch *a)
 			      a->experts.n_ff_shared,
 			      a->experts.n,
 			      conv ? 3 * a->n_embd : 0,
-			      delta ? arch_channels(a) : 0};
+			      a->experts.n_latent,
+			      heads ? arch_channels(a) : 0};
 	int widest = a->n_embd;
 	for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)
 		widest = widths[i] > widest ? widths[i] : widest;
@@ -263,8 +297,10 @@ static inline uint64_t arch_ff_floats(const struct model_arch *a)
 {
 	const struct arch_experts *x = &a->experts;
 	uint64_t embd = (uint64_t)a->n_embd, dense = (uint64_t)(a->n_ff > x->n_ff_shared ? a->n_ff : x->n_ff_shared);
-	uint64_t mixture = 2 * (uint64_t)x->n_used * (embd + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
-	return 4 * dense + (x->n > 0 ? mixture : 0) + (a->parallel != ARCH_PARALLEL_NONE ? embd : 0);
+	uint64_t in = x->n_latent > 0 ? (uint64_t)x->n_latent : embd;
+	uint64_t mixture = 2 * (uint64_t)x->n_used * (in + (uint64_t)x->n_ff) + embd + (uint64_t)x->n + 1;
+	return 4 * dense + (x->n > 0 ? mixture : 0) + (uint64_t)x->n_latent +
+	       (a->parallel != ARCH_PARALLEL_NONE ? embd : 0);
 }
 
 /* Floats of activations that attention needs for each row of a step. */

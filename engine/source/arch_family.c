@@ -7,6 +7,9 @@
 
 #include "engine/source/arch_read.h"
 
+/* Of both: layers do not turn. */
+#define NEMOTRON_H .act = ARCH_RELU_SQUARE, .ungated = true, .one_half = true, .no_rope_every = 1
+
 static const struct arch_family families[] = {
     {.name = "llama", .may_mix = true, .norm_weights = true},
     {.name = "llama4",
@@ -47,6 +50,9 @@ static const struct arch_family families[] = {
     {.name = "smollm3", .common = {.no_rope_every = 4}},
     {.name = "granite", .scaled = true},
     {.name = "granitemoe", .scaled = true, .experts = true, .norm_weights = true},
+    {.name = "granitehybrid", .scaled = true, .may_mix = true, .norm_weights = true, .mixer = ARCH_SSM},
+    {.name = "nemotron_h", .may_mix = true, .mixer = ARCH_SSM, .common = {NEMOTRON_H}},
+    {.name = "nemotron_h_moe", .experts = true, .mixer = ARCH_SSM, .common = {NEMOTRON_H}},
     {.name = "seed_oss", .halves = true, .common = {.qkv_bias = true, .ffn_norm_is_post = true}},
     {.name = "ernie4_5", .hf_pairs = true},
     {.name = "glm4", .hf_pairs = true, .bias_if_there = true, .common = {.post_norms = true}},

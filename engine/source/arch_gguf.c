@@ -196,7 +196,11 @@ static void read_growth(struct reader *r, struct arch_rope *rope)
 static void read_rope(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	bool gemma3 = strcmp(a->family, "gemma3") == 0;
-	a->rope = (struct arch_rope){.halves = family->halves};
+	a->rope = (struct arch_rope){.halves = family->halves, .n_rot = a->head_dim, .base = 10000};
+	if (family->common.no_rope_every == 1) { /* nothing turns */
+		a->rope_windowed = a->rope;
+		return;
+	}
 	a->rope.n_rot = get_int(r, "rope.dimension_count", 2, a->head_dim, family->latent ? REQUIRED : a->head_dim);
 	if (a->rope.n_rot % 2 != 0)
 		fault(r, SL_EINVAL, "%s.rope.dimension_count %d is odd", a->family, a->rope.n_rot);
@@ -257,54 +261,100 @@ static void read_latent(struct reader *r, struct model_arch *a)
 		      a->n_heads, a->head_dim);
 }
 
-/* LFM2's list of key heads: layers with none keep a state. */
-static void read_layer_heads(struct reader *r, struct model_arch *a)
+/* A list of a number for each layer, those that only draft included: 0, or the same for all others, which is returned;
+ * 0: there are none. Sets the bits of layers that have it. */
+static int read_layer_list(struct reader *r, const struct model_arch *a, const char *field, int most, uint64_t *bits)
 {
 	char key[96];
 	struct gguf_array list;
+	int all = a->n_layers + a->n_drafting, value = 0;
+	if (r->rc == 0)
+		r->rc = gguf_get_array(r->g, key_of(r, field, key), &list, r->err);
 	if (r->rc != 0)
-		return;
-	r->rc = gguf_get_array(r->g, key_of(r, "attention.head_count_kv", key), &list, r->err);
-	if (r->rc != 0)
-		return;
-	if (list.n != (uint64_t)a->n_layers || list.type == GGUF_STRING || list.type == GGUF_F32 ||
-	    list.type == GGUF_F64) {
-		fault(r, SL_EINVAL, "%s is not a list of a number for each of %d layers", key, a->n_layers);
-		return;
+		return 0;
+	if (list.n != (uint64_t)all || list.type == GGUF_STRING || list.type == GGUF_F32 || list.type == GGUF_F64) {
+		fault(r, SL_EINVAL, "%s is not a list of a number for each of %d layers", key, all);
+		return 0;
 	}
 	for (int i = 0; i < a->n_layers && r->rc == 0; i++) {
 		int64_t n = gguf_array_int(&list, (uint64_t)i);
-		if (n == 0)
-			arch_set_recurrent(a, i);
-		else if (n < 0 || n > a->n_heads || (a->n_kv_heads > 0 && n != a->n_kv_heads))
+		if (n < 0 || n > most || (value > 0 && n > 0 && n != value))
 			fault(r, SL_EUNSUPPORTED, "%s has %lld for layer %d", key, (long long)n, i);
-		else
-			a->n_kv_heads = (int)n;
+		else if (n > 0)
+			value = (int)n;
+		bits[i / 64] |= (uint64_t)(n > 0) << i % 64;
 	}
-	if (r->rc == 0 && a->n_kv_heads == 0)
-		fault(r, SL_EUNSUPPORTED, "%s gives no layer with attention", key);
+	return value;
 }
 
-/* The gated delta rule's; a list of layers, or an interval. */
-static void read_delta(struct reader *r, const struct arch_family *family, struct model_arch *a)
+/* The list of key heads: layers with none keep a state. */
+static void read_layer_heads(struct reader *r, struct model_arch *a)
+{
+	uint64_t attend[ARCH_MOST_LAYERS / 64] = {0};
+	a->n_kv_heads = read_layer_list(r, a, "attention.head_count_kv", a->n_heads, attend);
+	if (r->rc == 0 && a->n_kv_heads == 0)
+		fault(r, SL_EUNSUPPORTED, "%s.attention.head_count_kv gives no layer with attention", r->family);
+	for (int i = 0; i < a->n_layers; i++)
+		if ((attend[i / 64] >> i % 64 & 1) == 0)
+			arch_set_recurrent(a, i);
+}
+
+/* Nemotron-H's list of widths: layers with one are a feed-forward half, and only that. */
+static void read_layer_halves(struct reader *r, struct model_arch *a)
+{
+	a->n_ff = read_layer_list(r, a, "feed_forward_length", ARCH_MAX_WIDTH, a->only_ff);
+	for (int i = 0; i < a->n_layers && r->rc == 0; i++) {
+		if (!arch_has_ff(a, i))
+			continue;
+		if ((a->recurrent.layers[i / 64] >> i % 64 & 1) == 0)
+			fault(r, SL_EUNSUPPORTED, "%s.feed_forward_length has %d for layer %d, which attends",
+			      r->family, a->n_ff, i);
+		a->recurrent.layers[i / 64] &= ~((uint64_t)1 << i % 64);
+	}
+	a->n_ff = a->n_ff > 0 ? a->n_ff : 1; /* no layer has one */
+}
+
+/* The heads of states, and their sizes. */
+static void read_state_heads(struct reader *r, struct model_arch *a)
 {
 	struct arch_recurrent *x = &a->recurrent;
-	char key[96];
-	struct gguf_array list;
 	x->conv = get_int(r, "ssm.conv_kernel", 1, KN_MAX_CONV, REQUIRED);
 	x->k_heads = get_int(r, "ssm.group_count", 1, ARCH_MAX_WIDTH, REQUIRED);
 	x->v_heads = get_int(r, "ssm.time_step_rank", 1, ARCH_MAX_WIDTH, REQUIRED);
 	x->k_dim = get_int(r, "ssm.state_size", 1, KN_MAX_DELTA, REQUIRED);
 	int inner = get_int(r, "ssm.inner_size", 1, ARCH_MAX_WIDTH, REQUIRED);
-	x->tiled = family->tiled;
 	if (r->rc != 0)
 		return;
 	x->v_dim = inner / x->v_heads;
-	if (x->v_dim * x->v_heads != inner) {
+	if (x->v_dim * x->v_heads != inner)
 		fault(r, SL_EINVAL, "%s.ssm.inner_size %d is no multiple of ssm.time_step_rank %d", a->family, inner,
 		      x->v_heads);
+}
+
+/* Mamba-2's. The norm is of each group; steps have no bounds. */
+static void read_ssm(struct reader *r, struct model_arch *a)
+{
+	struct arch_recurrent *x = &a->recurrent;
+	char name[64];
+	int first = 0;
+	read_state_heads(r, a);
+	while (first < a->n_layers - 1 && (x->layers[first / 64] >> first % 64 & 1) == 0)
+		first++;
+	snprintf(name, sizeof name, "blk.%d.ssm_conv1d.bias", first);
+	x->conv_bias = model_file_find(r->file, name) != NULL;
+	x->norm_groups = x->k_heads;
+	x->most = INFINITY;
+}
+
+/* The gated delta rule's; a list of layers, or an interval. */
+static void read_delta(struct reader *r, const struct arch_family *family, struct model_arch *a)
+{
+	char key[96];
+	struct gguf_array list;
+	read_state_heads(r, a);
+	a->recurrent.tiled = family->tiled;
+	if (r->rc != 0)
 		return;
-	}
 	int rc = gguf_get_array(r->g, key_of(r, "attention.recurrent_layers", key), &list, r->err);
 	if (rc == SL_ENOTFOUND) {
 		arch_recurrent_all_but(a, get_int(r, "full_attention_interval", 2, ARCH_MAX_LAYERS, 4));
@@ -335,10 +385,11 @@ static void read_sections(struct reader *r)
 
 static void read_recurrent(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
-	static const struct arch_recurrent_keys delta = {"attention.recurrent_layers or full_attention_interval",
-							 "ssm.conv_kernel", "ssm.time_step_rank", "ssm.inner_size"},
-						convolved = {.layers = "attention.head_count_kv",
-							     .conv = "shortconv.l_cache"};
+	static const struct arch_recurrent_keys of[] = {
+	    [ARCH_SHORT_CONV] = {.layers = "attention.head_count_kv", .conv = "shortconv.l_cache"},
+	    [ARCH_DELTA] = {"attention.recurrent_layers or full_attention_interval", "ssm.conv_kernel",
+			    "ssm.time_step_rank", "ssm.inner_size"},
+	    [ARCH_SSM] = {"attention.head_count_kv", "ssm.conv_kernel", "ssm.time_step_rank", "ssm.inner_size"}};
 	a->recurrent.kind = family->mixer;
 	if (family->mixer == ARCH_SHORT_CONV)
 		a->recurrent.conv = get_int(r, "shortconv.l_cache", 1, KN_MAX_CONV, REQUIRED);
@@ -346,9 +397,11 @@ static void read_recurrent(struct reader *r, const struct arch_family *family, s
 		read_delta(r, family, a);
 		read_sections(r);
 	}
+	if (family->mixer == ARCH_SSM)
+		read_ssm(r, a);
 	const char *key, *why = NULL;
 	if (r->rc == 0 && family->mixer != ARCH_ATTENTION)
-		why = arch_recurrent_fault(a, family->mixer == ARCH_DELTA ? &delta : &convolved, &key);
+		why = arch_recurrent_fault(a, &of[family->mixer], &key);
 	if (why != NULL)
 		fault(r, SL_EUNSUPPORTED, "%s.%s %s", a->family, key, why);
 }
@@ -361,12 +414,15 @@ static void read_shape(struct reader *r, const struct arch_family *family, struc
 	a->n_heads = get_int(r, "attention.head_count", 1, a->n_embd, REQUIRED);
 	/* Where every layer has experts, the key may be absent. */
 	bool mixes = family->mixer == ARCH_DELTA && family->experts;
-	a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, mixes ? 1 : REQUIRED);
+	if (!a->one_half)
+		a->n_ff = get_int(r, "feed_forward_length", 1, ARCH_MAX_WIDTH, mixes ? 1 : REQUIRED);
 	a->n_ctx = get_int(r, "context_length", 1, ARCH_MAX_CTX, REQUIRED);
-	if (family->mixer == ARCH_SHORT_CONV)
+	if (family->mixer == ARCH_SHORT_CONV || family->mixer == ARCH_SSM)
 		read_layer_heads(r, a);
 	else
 		a->n_kv_heads = get_int(r, "attention.head_count_kv", 1, a->n_heads, a->n_heads);
+	if (a->one_half)
+		read_layer_halves(r, a);
 	if (family->latent)
 		read_latent(r, a);
 	if (r->rc != 0 || family->latent)
@@ -440,12 +496,30 @@ static void read_chunks(struct reader *r, struct model_arch *a)
 	a->still_grow_every = ARCH_LLAMA4_CHUNK;
 }
 
+/* Nemotron 3's: chosen by sigmoids and a bias, maybe on vectors that are narrower than the stream. */
+static void read_nemotron(struct reader *r, struct arch_experts *x)
+{
+	int shared = get_int(r, "expert_shared_feed_forward_length", 1, ARCH_MAX_WIDTH, REQUIRED);
+	(void)get_int(r, "expert_shared_count", 1, 1, 1);
+	(void)get_int(r, "expert_gating_func", 2, 2, 2);
+	(void)get_int(r, "expert_group_count", 1, 1, 1);
+	get_bool(r, "expert_weights_norm", &x->norm);
+	x->sigmoid = true;
+	x->scale = (float)get_float(r, "expert_weights_scale", 1e-6, 1e6, 1);
+	x->n_ff_shared = shared;
+	x->n_latent = get_int(r, "moe_latent_size", 1, ARCH_MAX_WIDTH, 0);
+}
+
 /* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */
 static void read_experts(struct reader *r, const struct arch_family *family, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
 	bool may = family->experts || family->may_mix;
 	x->n = get_int(r, "expert_count", family->experts ? 1 : 0, KN_MAX_EXPERTS, family->experts ? REQUIRED : 0);
+	/* Granite's dense files have it, too: there it is the dense half. */
+	int shared = !family->scaled || family->mixer != ARCH_SSM
+			 ? 0
+			 : get_int(r, "expert_shared_feed_forward_length", 0, ARCH_MAX_WIDTH, 0);
 	if (x->n == 0 || r->rc != 0)
 		return;
 	if (!may) {
@@ -464,6 +538,9 @@ static void read_experts(struct reader *r, const struct arch_family *family, str
 		read_sigmoid(r, a);
 	if (family->latent)
 		read_deepseek(r, a);
+	if (a->one_half)
+		read_nemotron(r, x);
+	x->n_ff_shared = shared > 0 ? shared : x->n_ff_shared;
 	int absent = family->shares_ff && x->n_used > 0 ? a->n_ff / x->n_used : a->n_ff;
 	x->n_ff = get_int(r, "expert_feed_forward_length", 1, ARCH_MAX_WIDTH, absent);
 	if (family->shared_expert) {
@@ -560,6 +637,11 @@ static void read_granite(struct reader *r, struct model_arch *a)
 	a->embed_scale = (float)get_float(r, "embedding_scale", 1e-6, 1e6, 1);
 	a->residual_scale = (float)get_float(r, "residual_scale", 1e-6, 1e6, 1);
 	a->logit_scale = 1 / (float)get_float(r, "logit_scale", 1e-6, 1e6, 1);
+	if (arch_is_recurrent(a)) { /* whether queries and keys turn at all */
+		bool turns = true;
+		get_bool(r, "rope.scaling.finetuned", &turns);
+		a->no_rope_every = turns ? 0 : 1;
+	}
 }
 
 /* How a layer's halves are put together, and what is added to products, as keys and tensors say. */

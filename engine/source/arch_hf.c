@@ -19,6 +19,12 @@ static void read_act(struct conf *r, struct model_arch *a, bool gemma)
 			  : strcmp(a->family, "falcon") == 0 ? conf_text(r, r->config, "activation")
 							     : NULL,
 		   *older = conf_text(r, r->config, "hidden_act"), *act = own != NULL ? own : older;
+	if (a->act == ARCH_RELU_SQUARE) {
+		const char *relu = conf_text(r, r->config, "mlp_hidden_act");
+		if (relu != NULL ? strcmp(relu, "relu2") != 0 : act != NULL && strcmp(act, "relu2") != 0)
+			conf_fault(r, SL_EUNSUPPORTED, "mlp_hidden_act", "is not supported (supported: relu2)");
+		return;
+	}
 	if (own != NULL && older != NULL && strcmp(own, older) != 0)
 		conf_fault(r, SL_EUNSUPPORTED, "hidden_act", "is not what hidden_activation is");
 	if (a->ungated) {
@@ -89,6 +95,16 @@ static const struct kind kinds[] = {
      .n_ctx = 2048,
      .bias_key = "attention_bias",
      .bias = true},
+    {.types = {"granitemoehybrid"}, .n_ff = 11008, .n_ctx = 2048},
+    {.types = {"nemotron_h"},
+     .n_embd = 4096,
+     .n_heads = 32,
+     .n_kv_heads = 8,
+     .head_dim = 128,
+     .n_ff = 21504,
+     .n_ctx = 4096,
+     .eps_key = "layer_norm_epsilon",
+     .eps = 1e-5},
     {.types = {"qwen3_next"}, .head_dim = 256, .n_ff = 5632},
     {.types = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}, .head_dim = 256, .n_ff = 12288},
     {.types = {"lfm2"}, .eps_key = "norm_eps", .eps = 1e-5, .rope_base = 1e6, .n_ff = 12288},
@@ -120,9 +136,35 @@ static const struct kind *kind_of(const char *type)
 
 static const char *or_else(const char *key, const char *usual) { return key != NULL ? key : usual; }
 
+/* The kinds of Nemotron-H's layers: a letter of each in older files, a word in newer ones. NULL: no such layer. */
+static const char *half_at(struct conf *r, int i)
+{
+	static const char *const words[][3] = {{"M", "mamba", "linear_attention"},
+					       {"*", "attention", "full_attention"},
+					       {"-", "mlp", "mlp"},
+					       {"E", "moe", "moe"}};
+	const char *letters = json_string_value(conf_get(r, r->config, "hybrid_override_pattern"));
+	const json_t *list = conf_get(r, r->config, "layers_block_type");
+	list = list != NULL ? list : conf_get(r, r->config, "layer_types");
+	const char *word = json_string_value(json_array_get(list, (size_t)i));
+	for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+		if (list != NULL ? word != NULL && (strcmp(word, words[k][1]) == 0 || strcmp(word, words[k][2]) == 0)
+				 : letters != NULL && strlen(letters) > (size_t)i && letters[i] == words[k][0][0])
+			return words[k][0];
+	return NULL;
+}
+
+static int count_halves(struct conf *r)
+{
+	int n = 0;
+	while (n < ARCH_MAX_LAYERS && half_at(r, n) != NULL)
+		n++;
+	return n;
+}
+
 static void read_shape(struct conf *r, struct model_arch *a, const struct kind *d)
 {
-	a->n_layers = conf_int(r, "num_hidden_layers", 1, ARCH_MAX_LAYERS, d->n_layers);
+	a->n_layers = conf_int(r, "num_hidden_layers", 1, ARCH_MAX_LAYERS, a->one_half ? count_halves(r) : d->n_layers);
 	a->n_embd = conf_int(r, "hidden_size", 1, ARCH_MAX_WIDTH, d->n_embd);
 	a->n_heads = conf_int(r, "num_attention_heads", 1, ARCH_MAX_WIDTH, d->n_heads);
 	a->n_ff = conf_int(r, or_else(d->n_ff_key, "intermediate_size"), 1, ARCH_MAX_WIDTH,
@@ -134,6 +176,8 @@ static void read_shape(struct conf *r, struct model_arch *a, const struct kind *
 				 d->n_kv_heads > 0 ? d->n_kv_heads : a->n_heads);
 	int head_dim = d->head_dim > 0 ? d->head_dim : a->n_embd / a->n_heads;
 	a->head_dim = conf_int(r, "head_dim", 2, 1024, head_dim >= 2 ? head_dim : 2);
+	if (a->one_half && !conf_has(r, "head_dim"))
+		a->head_dim = conf_int(r, "attention_head_dim", 2, 1024, a->head_dim);
 	if (r->rc == 0 && (a->n_heads % a->n_kv_heads != 0 || a->head_dim % 2 != 0 || a->head_dim > 1024 ||
 			   a->n_heads > ARCH_MAX_WIDTH / a->head_dim))
 		conf_fault(r, SL_EUNSUPPORTED, "num_attention_heads, num_key_value_heads, head_dim",
@@ -232,10 +276,16 @@ static void read_lfm2_ff(struct conf *r, struct model_arch *a)
 static void read_layers(struct conf *r, struct model_arch *a, const char *word, const char *numbers, int every)
 {
 	const json_t *types = conf_get(r, r->config, "layer_types");
+	if (types == NULL && r->family->mixer == ARCH_SSM)
+		types = conf_get(r, r->config, "layers_block_type");
 	const json_t *attend = numbers != NULL ? conf_get(r, r->config, numbers) : NULL;
 	bool fits = types == NULL || (json_is_array(types) && json_array_size(types) == (size_t)a->n_layers);
 	for (int i = 0; i < a->n_layers && types != NULL && fits; i++) {
 		const char *type = json_string_value(json_array_get(types, (size_t)i));
+		if (type != NULL && r->family->mixer == ARCH_SSM) /* newer words for the same */
+			type = strcmp(type, "linear_attention") == 0 ? word
+			       : strcmp(type, "attention") == 0      ? "full_attention"
+								     : type;
 		fits = type != NULL && (strcmp(type, word) == 0 || strcmp(type, "full_attention") == 0);
 		if (fits && strcmp(type, word) == 0)
 			arch_set_recurrent(a, i);
@@ -255,14 +305,111 @@ static void read_layers(struct conf *r, struct model_arch *a, const char *word, 
 		arch_recurrent_all_but(a, every);
 }
 
+/* The bounds of a step, at least 0; the upper one may be infinite, which newer files have as an object. */
+static void read_step_limits(struct conf *r, struct arch_recurrent *x)
+{
+	const json_t *list = conf_get(r, r->config, "time_step_limit"), *most = json_array_get(list, 1);
+	double least = json_number_value(json_array_get(list, 0)), upper = json_number_value(most);
+	const char *word = json_string_value(json_object_get(most, "__float__"));
+	x->least = 0;
+	x->most = INFINITY;
+	if (list == NULL)
+		return;
+	if (word != NULL && strcmp(word, "Infinity") == 0)
+		upper = HUGE_VAL;
+	if (json_array_size(list) != 2 || !json_is_number(json_array_get(list, 0)) ||
+	    (word == NULL && !json_is_number(most)) || !(least >= 0 && upper > 0 && least <= upper && least < 1e6)) {
+		conf_fault(r, SL_EINVAL, "time_step_limit", "is not a list of two bounds");
+		return;
+	}
+	x->least = (float)least;
+	x->most = upper > 1e30 ? INFINITY : (float)upper;
+}
+
+/* Granite 4's; without Mamba-2 layers it is a model with attention only. */
+static void read_granite_states(struct conf *r, struct model_arch *a)
+{
+	struct arch_recurrent *x = &a->recurrent;
+	const json_t *head = conf_get(r, r->config, "mamba_d_head");
+	const char *positions = conf_text(r, r->config, "position_embedding_type");
+	read_layers(r, a, "mamba", NULL, 0);
+	x->v_heads = conf_int(r, "mamba_n_heads", 1, ARCH_MAX_WIDTH, 128);
+	x->k_heads = conf_int(r, "mamba_n_groups", 1, ARCH_MAX_WIDTH, 1);
+	x->k_dim = conf_int(r, "mamba_d_state", 1, KN_MAX_DELTA, 256);
+	x->conv = conf_int(r, "mamba_d_conv", 1, KN_MAX_CONV, 4);
+	int inner = a->n_embd * conf_int(r, "mamba_expand", 1, 64, 2);
+	x->v_dim = inner / x->v_heads;
+	if (head != NULL && !json_is_string(head))
+		x->v_dim = conf_int(r, "mamba_d_head", 1, KN_MAX_DELTA, 64);
+	else if (head != NULL && strcmp(json_string_value(head), "auto") != 0)
+		conf_fault(r, SL_EINVAL, "mamba_d_head", "is neither a number nor auto");
+	if ((int64_t)x->v_dim * x->v_heads != inner)
+		conf_fault(r, SL_EINVAL, "mamba_d_head", "times mamba_n_heads is not mamba_expand times hidden_size");
+	x->conv_bias = conf_bool(r, "mamba_conv_bias", true);
+	x->norm_groups = 1; /* of all heads, whatever the groups */
+	if (conf_bool(r, "mamba_proj_bias", false))
+		conf_fault(r, SL_EUNSUPPORTED, "mamba_proj_bias", "is true, which is not supported");
+	bool rope = positions != NULL && strcmp(positions, "rope") == 0;
+	if (!rope && positions != NULL && strcmp(positions, "nope") != 0)
+		conf_fault(r, SL_EUNSUPPORTED, "position_embedding_type", "is not supported (supported: rope, nope)");
+	a->no_rope_every = rope ? 0 : 1;
+	if (arch_n_recurrent(a, a->n_layers) == 0 && r->rc == 0)
+		*x = (struct arch_recurrent){.kind = ARCH_ATTENTION};
+}
+
+static void read_nemotron_states(struct conf *r, struct model_arch *a)
+{
+	static const char *const biases[] = {"use_bias", "mamba_proj_bias"};
+	struct arch_recurrent *x = &a->recurrent;
+	const char *act = conf_text(r, r->config, "mamba_hidden_act");
+	bool dense = false, mixes = false;
+	for (int i = 0; i < a->n_layers && r->rc == 0; i++) {
+		const char *half = half_at(r, i);
+		if (half == NULL)
+			conf_fault(r, SL_EUNSUPPORTED, "hybrid_override_pattern or layers_block_type",
+				   "does not name a known kind for each layer");
+		else if (*half == 'M')
+			arch_set_recurrent(a, i);
+		else if (*half != '*')
+			a->only_ff[i / 64] |= (uint64_t)1 << i % 64;
+		dense = dense || (half != NULL && *half == '-');
+		mixes = mixes || (half != NULL && *half == 'E');
+	}
+	if (r->rc == 0 && (half_at(r, a->n_layers) != NULL || (dense && mixes)))
+		conf_fault(r, SL_EUNSUPPORTED, "hybrid_override_pattern or layers_block_type",
+			   dense && mixes ? "has dense layers and mixtures" : "has more layers than num_hidden_layers");
+	if (!mixes)
+		a->experts = (struct arch_experts){.n = 0};
+	x->v_heads = conf_int(r, "mamba_num_heads", 1, ARCH_MAX_WIDTH, 128);
+	x->v_dim = conf_int(r, "mamba_head_dim", 1, KN_MAX_DELTA, 64);
+	x->k_heads = conf_int(r, "n_groups", 1, ARCH_MAX_WIDTH, 8);
+	x->k_dim = conf_int(r, "ssm_state_size", 1, KN_MAX_DELTA, 128);
+	x->conv = conf_int(r, "conv_kernel", 1, KN_MAX_CONV, 4);
+	x->conv_bias = conf_bool(r, "use_conv_bias", true);
+	x->norm_groups = x->k_heads;
+	if (act != NULL && strcmp(act, "silu") != 0)
+		conf_fault(r, SL_EUNSUPPORTED, "mamba_hidden_act", "is not supported (supported: silu)");
+	for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
+		if (conf_bool(r, biases[i], false))
+			conf_fault(r, SL_EUNSUPPORTED, biases[i], "is true, which is not supported");
+}
+
 static void read_recurrent(struct conf *r, struct model_arch *a)
 {
-	static const struct arch_recurrent_keys delta = {"layer_types or full_attention_interval",
-							 "linear_conv_kernel_dim", "linear_num_value_heads",
-							 "linear_value_head_dim"},
-						convolved = {.layers = "layer_types", .conv = "conv_L_cache"};
+	static const struct arch_recurrent_keys of_kind[] =
+	    {[ARCH_SHORT_CONV] = {.layers = "layer_types", .conv = "conv_L_cache"},
+	     [ARCH_DELTA] = {"layer_types or full_attention_interval", "linear_conv_kernel_dim",
+			     "linear_num_value_heads", "linear_value_head_dim"},
+	     [ARCH_SSM] = {"layer_types", "mamba_d_conv", "mamba_n_heads", "mamba_d_head"}},
+						nemotron = {"hybrid_override_pattern or layers_block_type",
+							    "conv_kernel", "mamba_num_heads", "mamba_head_dim"};
 	struct arch_recurrent *x = &a->recurrent;
 	x->kind = r->family->mixer;
+	if (x->kind == ARCH_SSM) {
+		x->log_decay = true;
+		read_step_limits(r, x);
+		(a->one_half ? read_nemotron_states : read_granite_states)(r, a);
+	}
 	if (x->kind == ARCH_SHORT_CONV) {
 		x->conv = conf_int(r, "conv_L_cache", 1, KN_MAX_CONV, 3);
 		read_layers(r, a, "conv", "full_attn_idxs", 0);
@@ -284,7 +431,7 @@ static void read_recurrent(struct conf *r, struct model_arch *a)
 	}
 	const char *key, *why = NULL;
 	if (r->rc == 0 && x->kind != ARCH_ATTENTION)
-		why = arch_recurrent_fault(a, x->kind == ARCH_DELTA ? &delta : &convolved, &key);
+		why = arch_recurrent_fault(a, a->one_half ? &nemotron : &of_kind[x->kind], &key);
 	if (why != NULL)
 		conf_fault(r, SL_EUNSUPPORTED, key, why);
 }
@@ -345,7 +492,7 @@ static void read_others(struct conf *r, const char *family, struct model_arch *a
 {
 	if (strcmp(family, "glm4moe") == 0)
 		a->qk_norm = conf_bool(r, "use_qk_norm", false);
-	if (strcmp(family, "granite") == 0)
+	if (r->family->scaled)
 		read_granite(r, a);
 	if (strcmp(family, "smollm3") == 0)
 		read_no_rope(r, a);
@@ -402,6 +549,45 @@ static void read_delta_experts(struct conf *r, struct model_arch *a)
 		conf_fault(r, SL_EUNSUPPORTED, "decoder_sparse_step", "is not supported (supported: 1)");
 }
 
+/* Granite 4's: without experts, the shared one is the dense half. */
+static void read_granite_experts(struct conf *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	int n = conf_int(r, "num_local_experts", 0, KN_MAX_EXPERTS, 8);
+	int shared = conf_int(r, "shared_intermediate_size", 1, ARCH_MAX_WIDTH, 1024);
+	if (n == 0) {
+		(void)conf_int(r, "num_experts_per_tok", 0, KN_MAX_EXPERTS_USED, 0);
+		a->n_ff = shared;
+		return;
+	}
+	conf_experts(r, "num_local_experts", 8, 2, x);
+	x->n_ff = a->n_ff;
+	x->n_ff_shared = shared;
+	x->scale = 1;
+	x->norm = true;
+}
+
+/* Nemotron 3's; whether there are any, the layers say (read_nemotron_states). */
+static void read_nemotron_experts(struct conf *r, struct model_arch *a)
+{
+	struct arch_experts *x = &a->experts;
+	conf_experts(r, "n_routed_experts", 8, 2, x);
+	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, 7688);
+	x->n_ff_shared = conf_int(r, "moe_shared_expert_intermediate_size", 1, ARCH_MAX_WIDTH, 7688);
+	x->n_latent = conf_int(r, "moe_latent_size", 1, ARCH_MAX_WIDTH, 0);
+	x->scale = (float)conf_number(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
+	x->norm = conf_bool(r, "norm_topk_prob", true);
+	x->n_groups = conf_int(r, "n_group", 1, x->n, 1);
+	x->n_groups_used = conf_int(r, "topk_group", 1, x->n_groups, 1);
+	x->sigmoid = true;
+	if (x->n_groups == 1)
+		x->n_groups = x->n_groups_used = 0;
+	if (r->rc == 0 && arch_groups_fault(x) != NULL)
+		conf_fault(r, SL_EINVAL, "n_group", arch_groups_fault(x));
+	if (conf_int(r, "n_shared_experts", 1, 1, 1) != 1)
+		return;
+}
+
 /* The feed-forward halves of a mixture. */
 static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 {
@@ -428,6 +614,10 @@ static void read_experts(struct conf *r, const char *type, struct model_arch *a)
 	}
 	if (r->family->mixer == ARCH_DELTA && r->family->experts) {
 		read_delta_experts(r, a);
+		return;
+	}
+	if (r->family->mixer == ARCH_SSM) {
+		(a->one_half ? read_nemotron_experts : read_granite_experts)(r, a);
 		return;
 	}
 	bool mixtral = strcmp(type, "mixtral") == 0, olmoe = strcmp(type, "olmoe") == 0;
@@ -579,7 +769,8 @@ int arch_read_hf(const struct model_file *f, const struct hf_folder *folder, str
 			       "glm4, glm4_moe, gpt_oss, olmo2, olmo3, cohere, cohere2, phimoe, minimax_m2, "
 			       "ministral3, llama4_text, falcon, gpt_neox, deepseek_v2, deepseek_v3, kimi_k2, phi3, "
 			       "gemma2, gemma3, "
-			       "lfm2, lfm2_moe, qwen3_next, qwen3_5, qwen3_5_moe, bert, roberta, xlm-roberta)",
+			       "lfm2, lfm2_moe, qwen3_next, qwen3_5, qwen3_5_moe, granitemoehybrid, nemotron_h, bert, "
+			       "roberta, xlm-roberta)",
 			       r.path, type);
 	const struct arch_family *known = r.family = arch_family_find(family, strlen(family));
 	const struct kind *d = kind_of(type);

@@ -31,8 +31,11 @@ static const struct key_rule of_family[] = {
     {"expert_weights_norm", "true", "qwen3moe"},
     {"expert_gating_func", "3", "gpt-oss"},
     {"expert_group_count expert_group_used_count", "1", "glm4moe"},
+    {"rope.* attention.layer_norm_epsilon", NULL, "nemotron_h"}, /* nothing turns; the other epsilon counts */
+    {"rope.* attention.layer_norm_epsilon", NULL, "nemotron_h_moe"},
     {"activation_sparsity_scale", "", NULL},
     {"expert_*", "0", NULL},
+    {"moe_latent_size", "0", NULL},
     {"ssm.* wkv.* altup.* classifier.* shortconv.* full_attention_interval", "", NULL},
     {NULL, NULL, NULL},
 };

@@ -62,6 +62,15 @@ static const struct key_rule of_config[] = {
     {"attn_output_gate", "true", "qwen35"},
     {"attn_output_gate", "true", "qwen35moe"},
     {"mamba_ssm_dtype mtp_*", NULL, NULL},
+    {"mamba_chunk_size time_step_min time_step_max init_method", NULL, "granitehybrid"},
+    {"hidden_activation", NULL, "granitehybrid"},
+    /* Sizes of training and its kernels; sizes of the convolution and of steps when they are drawn. */
+    {"chunk_size expand use_mamba_kernels mamba_ssm_cache_dtype time_step_min time_step_max time_step_floor "
+     "time_step_rank rescale_prenorm_residual residual_in_fp32 residual_dtype rms_norm_eps moe_shared_expert_overlap "
+     "rope_theta partial_rotary_factor mtp_layers_block_type mamba_dt_min mamba_dt_max mamba_dt_init_floor",
+     NULL, "nemotron_h"},
+    {"mamba_* ssm_* time_step_limit hybrid_override_pattern layers_block_type attention_head_dim mlp_hidden_act", "",
+     NULL},
     {"block_dim conv_dim conv_dim_out num_heads block_norm_eps block_mlp_init_scale block_out_init_scale "
      "block_use_xavier_init conv_use_xavier_init theta",
      NULL, "lfm2"},

@@ -20,18 +20,17 @@ void arch_recurrent_all_but(struct model_arch *a, int every)
 const char *arch_recurrent_fault(const struct model_arch *a, const struct arch_recurrent_keys *keys, const char **key)
 {
 	const struct arch_recurrent *r = &a->recurrent;
-	int n = arch_n_recurrent(a, a->n_layers);
 	*key = keys->layers;
-	if (n == 0 || n == a->n_layers)
+	if (arch_n_recurrent(a, a->n_layers) == 0 || arch_n_attending(a, a->n_layers) == 0)
 		return "gives no layer with attention, or no other";
 	*key = keys->conv;
 	if (r->conv < 1 || r->conv > KN_MAX_CONV)
 		return "is no width of a convolution";
-	if (r->kind != ARCH_DELTA)
+	if (r->kind == ARCH_SHORT_CONV)
 		return NULL;
 	*key = keys->heads;
 	if (r->k_heads < 1 || r->v_heads < 1 || r->v_heads % r->k_heads != 0)
-		return "is no multiple of the key heads";
+		return r->kind == ARCH_SSM ? "is no multiple of the groups" : "is no multiple of the key heads";
 	*key = keys->dims;
 	if (r->k_dim > KN_MAX_DELTA || r->v_dim > KN_MAX_DELTA || r->k_dim < 1 || r->v_dim < 1)
 		return "gives no width of a head";

@@ -60,6 +60,17 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 	}
 }
 
+/* A list of numbers for layers: n for those that have it, otherwise 0. */
+static void put_layer_list(struct gguf_writer *w, const struct model_arch *a, const char *field,
+			   bool (*has)(const struct model_arch *a, int layer), int n)
+{
+	gguf_put_array(w, key_of(a, field), GGUF_I32, (uint64_t)a->n_layers);
+	for (int i = 0; i < a->n_layers; i++) {
+		int32_t number = has(a, i) ? n : 0;
+		gguf_item_bytes(w, &number, sizeof number);
+	}
+}
+
 /* Keys of every family. */
 static void put_shape(struct gguf_writer *w, const struct model_arch *a)
 {
@@ -67,7 +78,10 @@ static void put_shape(struct gguf_writer *w, const struct model_arch *a)
 	put_u32(w, a, "block_count", a->n_layers);
 	put_u32(w, a, "context_length", a->n_ctx);
 	put_u32(w, a, "embedding_length", a->n_embd);
-	put_u32(w, a, "feed_forward_length", a->n_ff);
+	if (a->one_half)
+		put_layer_list(w, a, "feed_forward_length", arch_has_ff, a->n_ff);
+	else
+		put_u32(w, a, "feed_forward_length", a->n_ff);
 	put_u32(w, a, "attention.head_count", a->n_heads);
 	if (a->pooling != ARCH_POOL_NONE)
 		put_u32(w, a, "pooling_type", (int)a->pooling);
@@ -86,15 +100,10 @@ static void put_encoder(struct gguf_writer *w, const struct model_arch *a)
 /* Layers that keep a state have no key heads. */
 static void put_kv_heads(struct gguf_writer *w, const struct model_arch *a)
 {
-	if (a->recurrent.kind != ARCH_SHORT_CONV) {
+	if (a->recurrent.kind != ARCH_SHORT_CONV && a->recurrent.kind != ARCH_SSM)
 		put_u32(w, a, "attention.head_count_kv", a->n_kv_heads);
-		return;
-	}
-	gguf_put_array(w, key_of(a, "attention.head_count_kv"), GGUF_I32, (uint64_t)a->n_layers);
-	for (int i = 0; i < a->n_layers; i++) {
-		int32_t n = arch_recurs(a, i) ? 0 : a->n_kv_heads;
-		gguf_item_bytes(w, &n, sizeof n);
-	}
+	else
+		put_layer_list(w, a, "attention.head_count_kv", arch_attends, a->n_kv_heads);
 }
 
 /* Of latent attention: the widths of heads, or those of a row and, under other names, of heads. */
@@ -128,6 +137,15 @@ static void put_experts(struct gguf_writer *w, const struct model_arch *a)
 	if (strcmp(a->family, "lfm2moe") == 0) {
 		put_u32(w, a, "expert_gating_func", 2);
 		put_u32(w, a, "leading_dense_block_count", a->experts.n_dense);
+		return;
+	}
+	if (a->one_half) {
+		put_u32(w, a, "expert_shared_count", 1);
+		put_u32(w, a, "expert_shared_feed_forward_length", a->experts.n_ff_shared);
+		put_f32(w, a, "expert_weights_scale", (double)a->experts.scale);
+		gguf_put_bool(w, key_of(a, "expert_weights_norm"), a->experts.norm);
+		if (a->experts.n_latent > 0)
+			put_u32(w, a, "moe_latent_size", a->experts.n_latent);
 		return;
 	}
 	if (a->experts.every > 0) {
@@ -178,6 +196,8 @@ static void put_recurrent(struct gguf_writer *w, const struct model_arch *a)
 	put_u32(w, a, "ssm.time_step_rank", x->v_heads);
 	put_u32(w, a, "ssm.state_size", x->k_dim);
 	put_u32(w, a, "ssm.inner_size", x->v_heads * x->v_dim);
+	if (x->kind == ARCH_SSM)
+		return;
 	gguf_put_array(w, key_of(a, "attention.recurrent_layers"), GGUF_BOOL, (uint64_t)a->n_layers);
 	for (int i = 0; i < a->n_layers; i++)
 		gguf_item_bytes(w, arch_recurs(a, i) ? "\1" : "\0", 1);
@@ -229,6 +249,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 	if (arch_is_recurrent(a))
 		put_recurrent(w, a);
 	put_f32(w, a, arch_family_eps_key(f), (double)a->rms_eps);
+	if (a->one_half) /* llama.cpp wants both of Nemotron-H */
+		put_f32(w, a, "attention.layer_norm_epsilon", (double)a->rms_eps);
 	put_u32(w, a, "vocab_size", a->n_vocab);
 	put_u32(w, a, "rope.dimension_count", r->n_rot);
 	put_f32(w, a, "rope.freq_base", r->base);
@@ -240,6 +262,8 @@ int arch_write_keys(const struct model_arch *a, struct gguf_writer *w, struct sl
 		put_f32(w, a, "residual_scale", (double)a->residual_scale);
 		put_f32(w, a, "logit_scale", 1 / (double)a->logit_scale);
 	}
+	if (a->recurrent.kind == ARCH_SSM && f->scaled)
+		gguf_put_bool(w, key_of(a, "rope.scaling.finetuned"), a->no_rope_every != 1);
 	put_halves(w, a);
 	if (a->window > 0 || f->chunks)
 		put_u32(w, a, "attention.sliding_window", a->window);

@@ -76,6 +76,21 @@ static int read_small(const struct hf_folder *f, const char *name, size_t most, 
 	return rc;
 }
 
+/* Python's writer prints an infinite bound as a word that is no JSON. It becomes a number beyond every range. */
+static void replace_infinity(char *text, size_t n)
+{
+	static const char word[] = "Infinity", number[] = "1e308   ";
+	bool quoted = false;
+	for (size_t i = 0; i < n; i++) {
+		if (text[i] == '"')
+			quoted = !quoted;
+		else if (text[i] == '\\' && quoted)
+			i++;
+		else if (!quoted && n - i >= sizeof word - 1 && memcmp(text + i, word, sizeof word - 1) == 0)
+			memcpy(text + i, number, sizeof number - 1);
+	}
+}
+
 static int read_json(const struct hf_folder *f, const char *name, json_t **out, struct sl_err *err)
 {
 	char *text = NULL;
@@ -84,6 +99,7 @@ static int read_json(const struct hf_folder *f, const char *name, json_t **out, 
 	int rc = read_small(f, name, MAX_JSON, &text, &n, err);
 	if (rc != 0)
 		return rc;
+	replace_infinity(text, n);
 	if (json_deeper_than(text, n, MAX_JSON_DEPTH)) {
 		rc = sl_errf(err, SL_EINVAL, "%s/%s: nested too deep", f->path, name);
 	} else if ((*out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why)) == NULL) {

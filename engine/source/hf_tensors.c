@@ -120,6 +120,8 @@ static struct hf_weave weave_of(const struct hf_folder *f)
 	w.v_heads = count_in(f->config, "linear_num_value_heads");
 	w.k_dim = count_in(f->config, "linear_key_head_dim");
 	w.v_dim = count_in(f->config, "linear_value_head_dim");
+	w.experts = count_in(f->config, "num_local_experts") > 0 ||
+		    json_object_get(f->config, "num_local_experts") == NULL; /* the class's default is 8 */
 	w.n_kv_heads = strcmp(w.family, "falcon") == 0 ? falcon_kv_heads(f->config, w.n_heads) : w.n_heads;
 	return w;
 }

@@ -14,6 +14,7 @@ struct weave {
 	int n_parts;
 	const char *parts[HF_WOVEN_MOST]; /* after "blk.N." */
 	int (*view)(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out);
+	enum { ANYWAY, WITH_EXPERTS, WITHOUT_EXPERTS } when;
 };
 
 /* ---- views: 0, or -1 for a tensor of another shape ---- */
@@ -122,6 +123,35 @@ static int view_stacked(const struct hf_weave *how, const struct st_tensor *s, i
 	return 0;
 }
 
+/* [gates, ups][in]. */
+static int view_rows(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	if (!has_floats(s, 2) || s->dims[0] % 2 != 0)
+		return -1;
+	*out = (struct hf_woven){
+	    .n = 1, .n_out = s->dims[0] / 2, .n_in = s->dims[1], .row = s->dims[1], .column = 1, .flat = true};
+	out->from = (const uint8_t *)s->data + (uint64_t)k * out->n_out * out->n_in * kn_type_block_bytes(s->type);
+	return 0;
+}
+
+/* A matrix as it is. */
+static int view_whole(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
+{
+	(void)how;
+	(void)k;
+	if (!has_floats(s, 2))
+		return -1;
+	*out = (struct hf_woven){.from = s->data,
+				 .n = 1,
+				 .n_out = s->dims[0],
+				 .n_in = s->dims[1],
+				 .row = s->dims[1],
+				 .column = 1,
+				 .flat = true};
+	return 0;
+}
+
 /* Rows [key heads][q, k, its value heads' v, their z]: all q, all k and all v, or all z. */
 static int view_qkvz(const struct hf_weave *how, const struct st_tensor *s, int k, struct hf_woven *out)
 {
@@ -177,17 +207,35 @@ static int view_bias(const struct hf_weave *how, const struct st_tensor *s, int 
 	1, { "ffn_down_exps.weight" }
 
 static const struct weave weaves[] = {
-    {"gptneox", "attention.query_key_value.weight", QKV("weight")},
-    {"gptneox", "attention.query_key_value.bias", QKV("bias")},
-    {"falcon", "self_attention.query_key_value.weight", QKV("weight")},
-    {"gpt-oss", "mlp.experts.gate_up_proj", GATE_UP, view_turns},
-    {"gpt-oss", "mlp.experts.down_proj", DOWN, view_transposed},
-    {"gpt-oss", "mlp.experts.gate_up_proj_bias", 2, {"ffn_gate_exps.bias", "ffn_up_exps.bias"}, view_bias},
-    {"qwen35moe", "mlp.experts.gate_up_proj", GATE_UP, view_stacked},
-    {"qwen35moe", "mlp.experts.down_proj", DOWN, view_plain},
-    {"qwen3next", "linear_attn.in_proj_qkvz.weight", 2, {"attn_qkv.weight", "attn_gate.weight"}, view_qkvz},
-    {"llama4", "feed_forward.experts.gate_up_proj", GATE_UP, view_halves},
-    {"llama4", "feed_forward.experts.down_proj", DOWN, view_transposed},
+    {"gptneox", "attention.query_key_value.weight", QKV("weight"), ANYWAY},
+    {"gptneox", "attention.query_key_value.bias", QKV("bias"), ANYWAY},
+    {"falcon", "self_attention.query_key_value.weight", QKV("weight"), ANYWAY},
+    {"gpt-oss", "mlp.experts.gate_up_proj", GATE_UP, view_turns, ANYWAY},
+    {"gpt-oss", "mlp.experts.down_proj", DOWN, view_transposed, ANYWAY},
+    {"gpt-oss", "mlp.experts.gate_up_proj_bias", 2, {"ffn_gate_exps.bias", "ffn_up_exps.bias"}, view_bias, ANYWAY},
+    {"qwen35moe", "mlp.experts.gate_up_proj", GATE_UP, view_stacked, ANYWAY},
+    {"qwen35moe", "mlp.experts.down_proj", DOWN, view_plain, ANYWAY},
+    {"qwen3next", "linear_attn.in_proj_qkvz.weight", 2, {"attn_qkv.weight", "attn_gate.weight"}, view_qkvz, ANYWAY},
+    {"granitehybrid", "block_sparse_moe.input_linear.weight", GATE_UP, view_stacked, ANYWAY},
+    {"granitehybrid", "block_sparse_moe.output_linear.weight", DOWN, view_plain, ANYWAY},
+    {"granitehybrid",
+     "shared_mlp.input_linear.weight",
+     2,
+     {"ffn_gate_shexp.weight", "ffn_up_shexp.weight"},
+     view_rows,
+     WITH_EXPERTS},
+    {"granitehybrid",
+     "shared_mlp.input_linear.weight",
+     2,
+     {"ffn_gate.weight", "ffn_up.weight"},
+     view_rows,
+     WITHOUT_EXPERTS},
+    {"granitehybrid", "shared_mlp.output_linear.weight", 1, {"ffn_down_shexp.weight"}, view_whole, WITH_EXPERTS},
+    {"granitehybrid", "shared_mlp.output_linear.weight", 1, {"ffn_down.weight"}, view_whole, WITHOUT_EXPERTS},
+    {"nemotron_h", "mixer.experts.up_proj", 1, {"ffn_up_exps.weight"}, view_plain, ANYWAY},
+    {"nemotron_h", "mixer.experts.down_proj", DOWN, view_plain, ANYWAY},
+    {"llama4", "feed_forward.experts.gate_up_proj", GATE_UP, view_halves, ANYWAY},
+    {"llama4", "feed_forward.experts.down_proj", DOWN, view_transposed, ANYWAY},
 };
 
 /* What follows the layer's number, and that number's digits; NULL: there is none. */
@@ -207,7 +255,8 @@ static const char *in_layer(const char *name, int *layer, int *digits)
 static const struct weave *weave_of(const struct hf_weave *how, const char *rest)
 {
 	for (size_t i = 0; rest != NULL && i < sizeof weaves / sizeof *weaves; i++)
-		if (strcmp(weaves[i].family, how->family) == 0 && strcmp(weaves[i].name, rest) == 0)
+		if (strcmp(weaves[i].family, how->family) == 0 && strcmp(weaves[i].name, rest) == 0 &&
+		    (weaves[i].when == ANYWAY || (weaves[i].when == WITH_EXPERTS) == how->experts))
 			return &weaves[i];
 	return NULL;
 }

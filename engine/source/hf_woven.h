@@ -13,6 +13,11 @@
  *            [n][in][ff g, ff u], …down_proj [n][ff][out]
  *  qwen35moe mlp.experts.gate_up_proj [n][ff g, ff u][in]    ffn_gate_exps, ffn_up_exps
  *            mlp.experts.down_proj [n][out][ff]              ffn_down_exps
+ *  granite-  block_sparse_moe.input_linear                   ffn_gate_exps, ffn_up_exps
+ *  hybrid    [n][ff g, ff u][in], …output_linear [n][out][ff] ffn_down_exps
+ *            shared_mlp.input_linear [ff g, ff u][in],       ffn_gate_shexp, ffn_up_shexp; without experts
+ *            …output_linear                                  ffn_gate, ffn_up; ffn_down_shexp or ffn_down
+ *  nemotron_h mixer.experts.up_proj [n][ff][in], …down_proj  ffn_up_exps, ffn_down_exps
  *  qwen3next linear_attn.in_proj_qkvz [key heads][q, k,      attn_qkv (all q, all k, all v), attn_gate (all z)
  *            its value heads' v, their z][in]
  *
@@ -34,6 +39,7 @@ struct hf_weave {
 	const char *family;
 	uint64_t n_heads, n_kv_heads;            /* 0: unknown */
 	uint64_t k_heads, v_heads, k_dim, v_dim; /* of the gated delta rule */
+	bool experts;                            /* with "granitehybrid": the configuration has some */
 };
 
 struct hf_woven {

@@ -181,11 +181,17 @@ static void vector(struct run *r, int layer, const char *name, int n, double mea
 	      (struct tensor_spec){.n_in = (uint64_t)n, .mean = (float)mean, .spread = (float)spread});
 }
 
-/* n vectors of floats in one tensor. */
-static void vectors(struct run *r, int layer, const char *name, int n, int width, double spread)
+/* n vectors of floats in one tensor, around a mean. */
+static void vectors_around(struct run *r, int layer, const char *name, int n, int width, double mean, double spread)
 {
 	named(r, layer, name, "",
-	      (struct tensor_spec){.n_in = (uint64_t)width, .n_vectors = (uint64_t)n, .spread = (float)spread});
+	      (struct tensor_spec){
+		  .n_in = (uint64_t)width, .n_vectors = (uint64_t)n, .mean = (float)mean, .spread = (float)spread});
+}
+
+static void vectors(struct run *r, int layer, const char *name, int n, int width, double spread)
+{
+	vectors_around(r, layer, name, n, width, 0, spread);
 }
 
 /* A norm's gains, a tenth around their mean. */
@@ -259,9 +265,16 @@ static void run_experts(struct run *r, int i)
 	const struct arch_experts *x = &a->experts;
 	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
 	matrix(r, i, "ffn_gate_inp", x->n, a->n_embd, 2 * in);
-	matrices(r, i, "ffn_gate_exps", x->n, x->n_ff, a->n_embd, in);
-	matrices(r, i, "ffn_up_exps", x->n, x->n_ff, a->n_embd, in);
-	matrices(r, i, "ffn_down_exps", x->n, a->n_embd, x->n_ff, sqrt(x->n_used) / sqrt(x->n_ff) / depth);
+	int width = x->n_latent > 0 ? x->n_latent : a->n_embd;
+	double of_width = 1 / sqrt(width);
+	if (x->n_latent > 0) {
+		matrix(r, i, "ffn_latent_down", x->n_latent, a->n_embd, in);
+		matrix(r, i, "ffn_latent_up", a->n_embd, x->n_latent, of_width);
+	}
+	if (!a->ungated)
+		matrices(r, i, "ffn_gate_exps", x->n, x->n_ff, width, of_width);
+	matrices(r, i, "ffn_up_exps", x->n, x->n_ff, width, of_width);
+	matrices(r, i, "ffn_down_exps", x->n, width, x->n_ff, sqrt(x->n_used) / sqrt(x->n_ff) / depth);
 	if (x->biases) {
 		vector(r, i, "ffn_gate_inp.bias", x->n, 0, 0.5);
 		vectors(r, i, "ffn_gate_exps.bias", x->n, x->n_ff, 0.5);
@@ -274,7 +287,8 @@ static void run_experts(struct run *r, int i)
 		return;
 	if (x->shared_gate)
 		vector(r, i, "ffn_gate_inp_shexp.weight", a->n_embd, 0, in);
-	matrix(r, i, "ffn_gate_shexp", x->n_ff_shared, a->n_embd, in);
+	if (!a->ungated)
+		matrix(r, i, "ffn_gate_shexp", x->n_ff_shared, a->n_embd, in);
 	matrix(r, i, "ffn_up_shexp", x->n_ff_shared, a->n_embd, in);
 	matrix(r, i, "ffn_down_shexp", a->n_embd, x->n_ff_shared, 1 / sqrt(x->n_ff_shared) / depth);
 }
@@ -297,7 +311,7 @@ static void run_norms(struct run *r, int i)
 	const struct model_arch *a = &r->m->arch;
 	if (a->post_norms)
 		gains(r, i, "post_attention_norm.weight", a->n_embd, POST_GAIN);
-	if (!a->no_pre_norms && a->parallel != ARCH_PARALLEL_ONE_NORM)
+	if (!a->no_pre_norms && !a->one_half && a->parallel != ARCH_PARALLEL_ONE_NORM)
 		stream_norm(r, i,
 			    a->attn_norm_is_2     ? "attn_norm"
 			    : a->ffn_norm_is_post ? "post_attention_norm"
@@ -336,12 +350,34 @@ static void run_taps(struct run *r, int i, const char *name)
 	vectors(r, i, name, arch_channels(a), a->recurrent.conv, 1 / sqrt(a->recurrent.conv));
 }
 
+/* Steps are about 0.3, decays about -1, so that states keep some ten positions. */
+static void run_ssm(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	const struct arch_recurrent *x = &a->recurrent;
+	int inner = x->v_heads * x->v_dim, channels = arch_channels(a);
+	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	run_taps(r, i, "ssm_conv1d.weight");
+	if (x->conv_bias)
+		vector(r, i, "ssm_conv1d.bias", channels, 0, 0.3);
+	matrix(r, i, "ssm_in", inner + channels + x->v_heads, a->n_embd, 2 * in);
+	vectors_around(r, i, "ssm_a", x->v_heads, 1, -1, 0.25);
+	vectors_around(r, i, "ssm_d", x->v_heads, 1, 1, 0.3);
+	vector(r, i, "ssm_dt.bias", x->v_heads, -1, 1);
+	vectors_around(r, i, "ssm_norm.weight", x->norm_groups, inner / x->norm_groups, 1, 0.1);
+	matrix(r, i, "ssm_out", a->n_embd, inner, 1 / sqrt(inner) / depth);
+}
+
 static void run_recurrent(struct run *r, int i)
 {
 	const struct model_arch *a = &r->m->arch;
 	const struct arch_recurrent *x = &a->recurrent;
 	int values = x->v_heads * x->v_dim;
 	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
+	if (x->kind == ARCH_SSM) {
+		run_ssm(r, i);
+		return;
+	}
 	if (x->kind == ARCH_SHORT_CONV) {
 		run_taps(r, i, "shortconv.conv.weight");
 		matrix(r, i, "shortconv.in_proj", 3 * a->n_embd, a->n_embd, in);
@@ -368,7 +404,7 @@ static void run_attention(struct run *r, int i)
 	const struct model_arch *a = &r->m->arch;
 	int q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim;
 	double in = 1 / sqrt(a->n_embd), depth = sqrt(2.0 * a->n_layers);
-	bool joined = strcmp(a->family, "phi3") == 0 || a->ungated;
+	bool joined = strcmp(a->family, "phi3") == 0 || (a->ungated && a->act != ARCH_RELU_SQUARE);
 	if (joined) {
 		matrix(r, i, "attn_qkv", q + 2 * kv, a->n_embd, in);
 	} else {
@@ -418,12 +454,12 @@ static void run_layer(struct run *r, int i)
 		run_latent(r, i);
 	else if (arch_recurs(a, i))
 		run_recurrent(r, i);
-	else
+	else if (arch_attends(a, i))
 		run_attention(r, i);
 	run_norms(r, i);
 	if (arch_mixes(a, i))
 		run_experts(r, i);
-	else
+	else if (arch_has_ff(a, i))
 		run_dense(r, i);
 	if (a->post_norms)
 		gains(r, i, "post_ffw_norm.weight", a->n_embd, POST_GAIN);
@@ -435,6 +471,8 @@ static void run_all(struct run *r)
 	struct arch_extra extras[ARCH_EXTRA_TENSORS];
 	/* The layers add about one; Gemma's post norms scale it to this: */
 	double added = a->post_norms ? POST_GAIN * sqrt(2.0 * a->n_layers) : 1, width = sqrt(a->n_embd);
+	if (a->recurrent.kind == ARCH_SSM)
+		added *= (double)a->residual_scale;
 	double spread = 2.5 * added / width / (double)a->embed_scale;
 	struct tensor_spec output = {.name = "output.weight",
 				     .n_in = (uint64_t)a->n_embd,

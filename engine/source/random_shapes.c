@@ -148,6 +148,22 @@ static const struct shape shapes[] = {
      ARCH_POOL_NONE},
     {"tiny-qwen3.5moe", "qwen35moe", 4, 256, 4, 2, 64, 256, 512, 1024, 1e-6, 1e7, false, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
+    {"granite-4.0-h-1b", "granitehybrid", 40, 1536, 12, 4, 128, 4096, 100352, 131072, 1e-5, 1e4, true, 0,
+     ARCH_ROPE_PLAIN, 0, 0, ARCH_POOL_NONE},
+    {"tiny-granite4", "granitehybrid", 4, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-granite4-2", "granitehybrid", 5, 192, 6, 3, 32, 320, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-granite4moe", "granitehybrid", 4, 256, 4, 2, 64, 192, 512, 1024, 1e-5, 1e4, true, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-nemotron-h", "nemotron_h", 6, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-nemotron-h-2", "nemotron_h", 7, 192, 6, 2, 48, 320, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-nemotron3", "nemotron_h_moe", 6, 256, 4, 2, 64, 128, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
+    {"tiny-nemotron3-2", "nemotron_h_moe", 5, 192, 6, 2, 48, 96, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_PLAIN, 0, 0,
+     ARCH_POOL_NONE},
     {"bge-small", "bert", 12, 384, 12, 12, 32, 1536, 30522, 512, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_CLS},
     {"bge-base", "bert", 12, 768, 12, 12, 64, 3072, 30522, 512, 1e-12, 0, true, 0, ARCH_ROPE_PLAIN, 0, 0,
@@ -194,6 +210,18 @@ static const struct mixture {
       .sigmoid = true,
       .unbiased = true,
       .weighs_input = true}},
+    {"tiny-granite4moe", {.n = 8, .n_used = 3, .n_ff = 192, .n_ff_shared = 256, .norm = true}},
+    {"tiny-nemotron3",
+     {.n = 8, .n_used = 3, .n_ff = 128, .n_ff_shared = 192, .sigmoid = true, .norm = true, .scale = 2.5f}},
+    {"tiny-nemotron3-2",
+     {.n = 6,
+      .n_used = 2,
+      .n_ff = 96,
+      .n_ff_shared = 160,
+      .n_latent = 64,
+      .sigmoid = true,
+      .norm = true,
+      .scale = 1.5f}},
     {"tiny-minimax-m2", {.n = 8, .n_used = 3, .n_ff = 192, .sigmoid = true, .norm = true}},
     {"tiny-phimoe", {.n = 6, .n_used = 2, .n_ff = 192, .sparse = 0.01f}},
     {"deepseek-v2-lite", {.n = 64, .n_used = 6, .n_ff = 1408, .n_ff_shared = 2816, .n_dense = 1}},
@@ -258,16 +286,25 @@ static const struct recurrent {
 	int every;
 	uint64_t attend; /* bits of layers; 0: by `every` */
 	int conv, k_heads, v_heads, k_dim, v_dim;
+	uint64_t only_ff; /* bits of layers */
 } recurrent[] = {
-    {"lfm2-1.2b", 0, 1 << 2 | 1 << 5 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 14, 3, 0, 0, 0, 0},
-    {"tiny-lfm2", 0, 1 << 2, 3, 0, 0, 0, 0},
-    {"tiny-lfm2-2", 0, 1 << 1 | 1 << 4, 4, 0, 0, 0, 0},
-    {"tiny-lfm2moe", 0, 1 << 1, 3, 0, 0, 0, 0},
-    {"qwen3.5-2b", 4, 0, 4, 16, 16, 128, 128},
-    {"tiny-qwen3next", 4, 0, 4, 2, 4, 32, 32},
-    {"tiny-qwen3.5", 4, 0, 4, 2, 4, 32, 32},
-    {"tiny-qwen3.5-2", 2, 0, 3, 3, 3, 64, 64},
-    {"tiny-qwen3.5moe", 2, 0, 4, 2, 6, 32, 32},
+    {"lfm2-1.2b", 0, 1 << 2 | 1 << 5 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 14, 3, 0, 0, 0, 0, 0},
+    {"tiny-lfm2", 0, 1 << 2, 3, 0, 0, 0, 0, 0},
+    {"tiny-lfm2-2", 0, 1 << 1 | 1 << 4, 4, 0, 0, 0, 0, 0},
+    {"tiny-lfm2moe", 0, 1 << 1, 3, 0, 0, 0, 0, 0},
+    {"qwen3.5-2b", 4, 0, 4, 16, 16, 128, 128, 0},
+    {"tiny-qwen3next", 4, 0, 4, 2, 4, 32, 32, 0},
+    {"tiny-qwen3.5", 4, 0, 4, 2, 4, 32, 32, 0},
+    {"tiny-qwen3.5-2", 2, 0, 3, 3, 3, 64, 64, 0},
+    {"tiny-qwen3.5moe", 2, 0, 4, 2, 6, 32, 32, 0},
+    {"granite-4.0-h-1b", 0, 1 << 5 | 1 << 15 | 1 << 25 | UINT64_C(1) << 35, 4, 1, 48, 128, 64, 0},
+    {"tiny-granite4", 0, 1 << 2, 4, 1, 8, 32, 64, 0},
+    {"tiny-granite4-2", 0, 1 << 1 | 1 << 3, 3, 2, 12, 24, 32, 0},
+    {"tiny-granite4moe", 0, 1 << 1, 4, 1, 16, 64, 32, 0},
+    {"tiny-nemotron-h", 0, 1 << 3, 4, 2, 8, 32, 64, 1 << 1 | 1 << 4},
+    {"tiny-nemotron-h-2", 0, 1 << 0 | 1 << 5, 2, 4, 12, 40, 32, 1 << 2 | 1 << 3},
+    {"tiny-nemotron3", 0, 1 << 3, 4, 2, 8, 32, 64, 1 << 1 | 1 << 4},
+    {"tiny-nemotron3-2", 0, 1 << 2, 3, 1, 6, 16, 64, 1 << 1 | 1 << 4},
 };
 
 static void describe_recurrent(const struct shape *s, const struct arch_family *f, struct model_arch *a)
@@ -283,8 +320,15 @@ static void describe_recurrent(const struct shape *s, const struct arch_family *
 		a->recurrent.k_dim = r->k_dim;
 		a->recurrent.v_dim = r->v_dim;
 		a->recurrent.tiled = f->tiled;
+		a->only_ff[0] = r->only_ff;
+		if (f->mixer == ARCH_SSM) {
+			a->recurrent.conv_bias = true;
+			a->recurrent.norm_groups = r->k_heads;
+			a->recurrent.most = INFINITY;
+			a->no_rope_every = 1;
+		}
 		for (int k = 0; k < a->n_layers; k++)
-			if (r->attend > 0 ? (r->attend >> k & 1) == 0 : (k + 1) % r->every != 0)
+			if (r->attend > 0 ? ((r->attend | r->only_ff) >> k & 1) == 0 : (k + 1) % r->every != 0)
 				arch_set_recurrent(a, k);
 	}
 }

@@ -93,23 +93,26 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 
 /* Functions behind kn_ops, named kn_cpu_NAME: weights.c, rows.c, attention.c. Those that write activations drop the
  * packed rows (packed_of). */
-#define KN_CPU_OPS(X)   \
-	X(weight_free)  \
-	X(weight_made)  \
-	X(rmsnorm)      \
-	X(add_rmsnorm)  \
-	X(embed_add)    \
-	X(layernorm)    \
-	X(experts)      \
-	X(add_gated)    \
-	X(latent_write) \
-	X(matmul_heads) \
-	X(lora_shrink)  \
-	X(lora_expand)  \
-	X(conv)         \
-	X(delta)        \
-	X(halve)        \
-	X(sigmoid_mul)  \
+#define KN_CPU_OPS(X)     \
+	X(weight_free)    \
+	X(weight_made)    \
+	X(rmsnorm)        \
+	X(add_rmsnorm)    \
+	X(embed_add)      \
+	X(layernorm)      \
+	X(experts)        \
+	X(add_gated)      \
+	X(latent_write)   \
+	X(matmul_heads)   \
+	X(lora_shrink)    \
+	X(lora_expand)    \
+	X(conv)           \
+	X(delta)          \
+	X(ssm)            \
+	X(relu_square)    \
+	X(rmsnorm_groups) \
+	X(halve)          \
+	X(sigmoid_mul)    \
 	X(silu_mul) X(gelu_mul) X(gelu) X(add) X(add_row) X(scale) X(softcap) X(kv_type) X(rope_kv_write) X(attention)
 #define KN_CPU_ENTRY(op) .op = kn_cpu_##op,
 #define KN_CPU_DECLARE(op) __typeof__(*((struct kn_ops *)NULL)->op) kn_cpu_##op;

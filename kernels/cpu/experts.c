@@ -193,6 +193,7 @@ static void activate(struct kn_backend *b, enum kn_gate act, float *gate, const 
 	case KN_GATE_SILU: (void)kn_cpu_silu_mul(b, gate, up, n_rows, width); break;
 	case KN_GATE_GELU: (void)kn_cpu_gelu_mul(b, gate, up, n_rows, width); break;
 	case KN_GATE_CLAMPED: (void)kn_cpu_clamped_mul(b, gate, up, n_rows, width); break;
+	case KN_NO_GATE: (void)kn_cpu_relu_square(b, gate, n_rows, width); break;
 	}
 }
 
@@ -222,9 +223,14 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 	float *in = work, *out = in + wide, *gate = out + wide, *up = gate + narrow;
 	struct moves copies = {.by = by, .from = x, .to = in, .width = width, .n = n, .weighs_input = e->weighs_input};
 	move(b, &copies, (int64_t)wide, run_copies);
-	kn_pieces_run(b, &(struct kn_sets){.w = {e->gate, e->up}, .y = {gate, up}, .n = 2, .x = in});
-	add_biases(b, n, e->gate_bias, n_ff, gate);
-	add_biases(b, n, e->up_bias, n_ff, up);
+	if (e->act == KN_NO_GATE) { /* up alone, where a gate would be */
+		kn_pieces_run(b, &(struct kn_sets){.w = {e->up}, .y = {gate}, .n = 1, .x = in});
+		add_biases(b, n, e->up_bias, n_ff, gate);
+	} else {
+		kn_pieces_run(b, &(struct kn_sets){.w = {e->gate, e->up}, .y = {gate, up}, .n = 2, .x = in});
+		add_biases(b, n, e->gate_bias, n_ff, gate);
+		add_biases(b, n, e->up_bias, n_ff, up);
+	}
 	activate(b, e->act, gate, up, n, n_ff);
 	kn_pieces_run(b, &(struct kn_sets){.w = {e->down}, .y = {out}, .n = 1, .x = gate});
 	add_biases(b, n, e->down_bias, width, out);

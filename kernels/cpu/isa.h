@@ -52,6 +52,14 @@ struct kn_delta_row {
 	float keep, beta;
 };
 
+/* A head of a state space (kernels.h: kn_ssm) at one row: B and C of its group, what the state is multiplied with, the
+ * step's length, and d. */
+struct kn_ssm_row {
+	const float *b, *c; /* [state] */
+	int state, head_dim;
+	float keep, step, skip;
+};
+
 /* Packs its share, `part` of n_parts, of rows x [n_rows][n_in]. Shares may run side by side. */
 typedef void kn_pack_fn(int type, const float *x, int n_rows, int n_in, int part, int n_parts, void *packed);
 /* As kn_isa.matmul, of packed rows. */
@@ -111,6 +119,8 @@ struct kn_isa {
 	/* s [k_dim][v_dim] goes on by the row with these values; y is what the query finds. Sums over k_dim are in
 	 * order, by fused multiply-add. */
 	void (*delta)(const struct kn_delta_row *r, float *s, const float *v, float *y);
+	/* The same of a state space: s [state][head_dim] takes x in, and y is what C reads. */
+	void (*ssm)(const struct kn_ssm_row *r, float *s, const float *x, float *y);
 };
 
 extern const struct kn_isa kn_isa_avx2, kn_isa_avx2_int8, kn_isa_avx512, kn_isa_vnni, kn_isa_amx, kn_isa_amx_int8;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recurrent layers: causal convolutions and the gated delta rule. Threads divide channels or heads; positions follow
- * one another, so neither chunks nor threads change a result. Adjacent rows of one sequence are a run.
+ * Recurrent layers: causal convolutions, the gated delta rule and state spaces. Threads divide channels or heads;
+ * positions follow one another, so neither chunks nor threads change a result. Adjacent rows of one sequence are a run.
  */
 #include <math.h>
 #include <string.h>
@@ -68,6 +68,8 @@ static void conv_row(const struct kn_conv *c, const float *x, float *state, int 
 	const float *gate = x + c->n, *u = x + 2 * (size_t)c->n;
 	if (!c->gated) {
 		taps(c, c->w + from, state + from, x + from, to - from, y + from);
+		for (int i = from; i < to && c->bias != NULL; i++)
+			y[i] += c->bias[i];
 		for (int i = from; i < to; i++)
 			y[i] = y[i] / (1.0f + expf(-y[i]));
 		return;
@@ -104,6 +106,27 @@ int kn_cpu_conv(struct kn_backend *b, const struct kn_conv *c, const float *x, i
 	return 0;
 }
 
+/* ---- heads with a state each ---- */
+
+static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+/* Calls each(ctx, row, head, state) for the rows of a part's heads, run by run; a state of `floats` begins as zeros. */
+static void for_heads(const struct kn_step *step, int n_rows, int part, int n_parts, int heads, size_t floats,
+		      size_t at, void (*each)(const void *ctx, int row, int head, float *state), const void *ctx)
+{
+	for (int r = 0, n; r < n_rows; r += n) {
+		n = run_length(step, r, n_rows);
+		float *states = state_of(step, r, at);
+		for (int head = part; head < heads; head += n_parts) {
+			float *state = states + (size_t)head * floats;
+			if (step->row_pos[r] == 0)
+				memset(state, 0, floats * sizeof *state);
+			for (int i = 0; i < n; i++)
+				each(ctx, r + i, head, state);
+		}
+	}
+}
+
 /* ---- the delta rule ---- */
 
 struct delta {
@@ -124,10 +147,9 @@ static void unit(const struct kn_backend *b, const float *x, int n, float factor
 		y[i] = x[i] * scale;
 }
 
-static float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
-
-static void delta_row(const struct delta *j, int r, int head, float *state)
+static void delta_row(const void *ctx, int r, int head, float *state)
 {
+	const struct delta *j = ctx;
 	const struct kn_delta *d = j->d;
 	size_t keys = (size_t)d->k_heads * (size_t)d->k_dim, values = (size_t)d->v_heads * (size_t)d->v_dim;
 	int of = d->tiled ? head % d->k_heads : head / (d->v_heads / d->k_heads), at = r * d->v_heads + head;
@@ -149,18 +171,8 @@ static void run_delta(void *ctx, int part)
 {
 	const struct delta *j = ctx;
 	const struct kn_delta *d = j->d;
-	size_t floats = (size_t)d->k_dim * (size_t)d->v_dim;
-	for (int r = 0, n; r < j->n_rows; r += n) {
-		n = run_length(j->step, r, j->n_rows);
-		float *states = state_of(j->step, r, d->at);
-		for (int head = part; head < d->v_heads; head += j->n_parts) {
-			float *state = states + (size_t)head * floats;
-			if (j->step->row_pos[r] == 0)
-				memset(state, 0, floats * sizeof *state);
-			for (int i = 0; i < n; i++)
-				delta_row(j, r + i, head, state);
-		}
-	}
+	for_heads(j->step, j->n_rows, part, j->n_parts, d->v_heads, (size_t)d->k_dim * (size_t)d->v_dim, d->at,
+		  delta_row, j);
 }
 
 int kn_cpu_delta(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
@@ -172,6 +184,53 @@ int kn_cpu_delta(struct kn_backend *b, const struct kn_delta *d, const float *qk
 	j.n_parts = kn_parts_of(b, (int64_t)n_rows * d->v_heads * d->k_dim * d->v_dim * 4);
 	j.n_parts = j.n_parts < d->v_heads ? j.n_parts : d->v_heads;
 	kn_run_parts(b, j.n_parts, run_delta, &j);
+	return 0;
+}
+
+/* ---- state spaces ---- */
+
+struct ssm {
+	const struct kn_backend *b;
+	const struct kn_ssm *s;
+	const float *xbc, *step;
+	float *y;
+	int n_rows, n_parts;
+};
+
+static void ssm_row(const void *ctx, int r, int head, float *state)
+{
+	const struct ssm *j = ctx;
+	const struct kn_ssm *s = j->s;
+	size_t inner = (size_t)s->heads * (size_t)s->head_dim, group = (size_t)s->groups * (size_t)s->state;
+	size_t x = (size_t)head * (size_t)s->head_dim, of = (size_t)(head / (s->heads / s->groups)) * (size_t)s->state;
+	const float *row = j->xbc + (size_t)r * (inner + 2 * group);
+	float step = softplus(j->step[(size_t)r * (size_t)s->heads + (size_t)head] + s->dt[head]);
+	step = step < s->least ? s->least : step > s->most ? s->most : step;
+	struct kn_ssm_row one = {.b = row + inner + of,
+				 .c = row + inner + group + of,
+				 .state = s->state,
+				 .head_dim = s->head_dim,
+				 .keep = expf(s->a[head] * step),
+				 .step = step,
+				 .skip = s->d[head]};
+	j->b->isa->ssm(&one, state, row + x, j->y + (size_t)r * inner + x);
+}
+
+static void run_ssm(void *ctx, int part)
+{
+	const struct ssm *j = ctx;
+	const struct kn_ssm *s = j->s;
+	for_heads(j->b->step, j->n_rows, part, j->n_parts, s->heads, (size_t)s->state * (size_t)s->head_dim, s->at,
+		  ssm_row, j);
+}
+
+int kn_cpu_ssm(struct kn_backend *b, const struct kn_ssm *s, const float *xbc, const float *step, int n_rows, float *y)
+{
+	struct ssm j = {.b = b, .s = s, .xbc = xbc, .step = step, .y = y, .n_rows = n_rows};
+	b->packed_of = NULL;
+	j.n_parts = kn_parts_of(b, (int64_t)n_rows * s->heads * s->state * s->head_dim * 2);
+	j.n_parts = j.n_parts < s->heads ? j.n_parts : s->heads;
+	kn_run_parts(b, j.n_parts, run_ssm, &j);
 	return 0;
 }
 

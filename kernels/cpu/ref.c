@@ -424,6 +424,14 @@ static void add_bias(float *x, const float *bias, int expert, int n)
 		x[i] += bias[(size_t)expert * (size_t)n + (size_t)i];
 }
 
+static int ref_relu_square(struct kn_backend *b, float *x, int n_rows, int width)
+{
+	(void)b;
+	for (int64_t i = 0; i < (int64_t)n_rows * width; i++)
+		x[i] = x[i] < 0 ? 0 : (float)((double)x[i] * (double)x[i]);
+	return 0;
+}
+
 static void clamped_mul(float *gate, const float *up, int n)
 {
 	for (int i = 0; i < n; i++) {
@@ -438,11 +446,17 @@ static void one_expert(struct kn_backend *b, const struct kn_experts *e, int whi
 		       float *y)
 {
 	int n_ff = e->up[0].n_out;
-	ref_matmul(b, &e->gate[which], x, 1, work);
+	if (e->act != KN_NO_GATE)
+		ref_matmul(b, &e->gate[which], x, 1, work);
 	ref_matmul(b, &e->up[which], x, 1, work + n_ff);
 	add_bias(work, e->gate_bias, which, n_ff);
 	add_bias(work + n_ff, e->up_bias, which, n_ff);
-	if (e->act == KN_GATE_CLAMPED)
+	if (e->act == KN_NO_GATE)
+		for (int i = 0; i < n_ff; i++)
+			work[i] = work[n_ff + i];
+	if (e->act == KN_NO_GATE)
+		ref_relu_square(b, work, 1, n_ff);
+	else if (e->act == KN_GATE_CLAMPED)
 		clamped_mul(work, work + n_ff, n_ff);
 	else
 		(e->act == KN_GATE_GELU ? ref_gelu_mul : ref_silu_mul)(b, work, work + n_ff, 1, n_ff);
@@ -569,6 +583,21 @@ static int ref_delta(struct kn_backend *b, const struct kn_delta *d, const float
 	return ref_delta_rows(b->step, d, qkv, beta, alpha, n_rows, y);
 }
 
+static int ref_ssm(struct kn_backend *b, const struct kn_ssm *s, const float *xbc, const float *step, int n_rows,
+		   float *y)
+{
+	return ref_ssm_rows(b->step, s, xbc, step, n_rows, y);
+}
+
+static int ref_rmsnorm_groups(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows,
+			      int n_groups, int width, float *y)
+{
+	for (int i = 0; i < n_rows * n_groups; i++)
+		ref_rmsnorm(b, x + (size_t)i * (size_t)width, gain + i % n_groups * width, eps, 1, width,
+			    y + (size_t)i * (size_t)width);
+	return 0;
+}
+
 const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .open = ref_open,
 				  .close = ref_close,
@@ -596,6 +625,9 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .lora_expand = ref_lora_expand,
 				  .conv = ref_conv,
 				  .delta = ref_delta,
+				  .ssm = ref_ssm,
+				  .relu_square = ref_relu_square,
+				  .rmsnorm_groups = ref_rmsnorm_groups,
 				  .halve = ref_halve,
 				  .sigmoid_mul = ref_sigmoid_mul,
 				  .silu_mul = ref_silu_mul,

@@ -28,6 +28,7 @@ int ref_conv_rows(const struct kn_step *s, const struct kn_conv *c, const float 
 				sum += (double)c->w[k * n + i] * (double)state[k * n + i];
 				state[k * n + i] = k + 1 < before ? state[(k + 1) * n + i] : in;
 			}
+			sum += c->bias != NULL ? (double)c->bias[i] : 0;
 			y[i] = (float)(c->gated ? (double)x[n + i] * sum : sum * sigmoid(sum));
 		}
 	}
@@ -72,6 +73,32 @@ int ref_delta_rows(const struct kn_step *s, const struct kn_delta *d, const floa
 			delta_head(d, qkv + of * d->k_dim, qkv + keys + of * d->k_dim, qkv + 2 * keys + h * d->v_dim,
 				   exp((double)d->a[h] * step), sigmoid((double)beta[r * d->v_heads + h]),
 				   state + h * floats, y + h * d->v_dim);
+		}
+	}
+	return 0;
+}
+
+int ref_ssm_rows(const struct kn_step *s, const struct kn_ssm *m, const float *xbc, const float *step, int n_rows,
+		 float *y)
+{
+	int inner = m->heads * m->head_dim, group = m->groups * m->state, floats = m->state * m->head_dim;
+	for (int r = 0; r < n_rows; r++, xbc += inner + 2 * group, y += inner) {
+		float *states = state_of(s, r, m->at, (size_t)m->heads * (size_t)floats);
+		for (int h = 0; h < m->heads; h++) {
+			const float *b = xbc + inner + h / (m->heads / m->groups) * m->state,
+				    *x = xbc + h * m->head_dim;
+			double t = log1p(exp((double)step[r * m->heads + h] + (double)m->dt[h]));
+			t = fmin(fmax(t, (double)m->least), (double)m->most);
+			for (int j = 0; j < m->head_dim; j++) {
+				double sum = (double)m->d[h] * (double)x[j];
+				for (int i = 0; i < m->state; i++) {
+					float *at = &states[h * floats + i * m->head_dim + j];
+					*at = (float)((double)*at * exp((double)m->a[h] * t) +
+						      (double)b[i] * (double)x[j] * t);
+					sum += (double)*at * (double)b[group + i];
+				}
+				y[h * m->head_dim + j] = (float)sum;
+			}
 		}
 	}
 	return 0;

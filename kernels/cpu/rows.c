@@ -21,7 +21,7 @@ struct rows {
 	const int32_t *picks;
 	float *out;
 	float number; /* eps, factor or cap */
-	int n_rows, width, n_parts;
+	int n_rows, width, n_parts, n_groups;
 };
 
 static void run_rows(void *ctx, int part)
@@ -94,6 +94,27 @@ int kn_cpu_rmsnorm(struct kn_backend *b, const float *x, const float *gain, floa
 {
 	struct rows r = {
 	    .each = norm_row, .y = x, .gain = gain, .out = y, .number = eps, .n_rows = n_rows, .width = width};
+	return for_rows(b, &r, 6);
+}
+
+/* A row here is one group, and n_rows counts groups. */
+static void norm_group(const struct rows *r, int row)
+{
+	const float *gain = r->gain + (size_t)(row % r->n_groups) * (size_t)r->width;
+	kn_norm_floats(r->b, other_row(r, row), gain, r->number, r->width, row_of(r, r->out, row));
+}
+
+int kn_cpu_rmsnorm_groups(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int n_groups,
+			  int width, float *y)
+{
+	struct rows r = {.each = norm_group,
+			 .y = x,
+			 .gain = gain,
+			 .out = y,
+			 .number = eps,
+			 .n_rows = n_rows * n_groups,
+			 .n_groups = n_groups,
+			 .width = width};
 	return for_rows(b, &r, 6);
 }
 
@@ -191,6 +212,19 @@ int kn_cpu_gelu(struct kn_backend *b, float *x, int n_rows, int width)
 {
 	struct rows r = {.elements = gelu_erf, .x = x, .n_rows = n_rows, .width = width};
 	return for_elements(b, &r, 40);
+}
+
+static void square_positive(const struct rows *r, size_t from, size_t to)
+{
+	float *x = r->x;
+	for (size_t i = from; i < to; i++)
+		x[i] = x[i] < 0 ? 0 : x[i] * x[i]; /* NaN stays */
+}
+
+int kn_cpu_relu_square(struct kn_backend *b, float *x, int n_rows, int width)
+{
+	struct rows r = {.elements = square_positive, .x = x, .n_rows = n_rows, .width = width};
+	return for_elements(b, &r, 1);
 }
 
 static void silu(const struct rows *r, size_t from, size_t to)

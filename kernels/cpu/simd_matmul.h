@@ -223,4 +223,4 @@ static float sum_squares(const float *x, int n)
 
 #define LOOPS                                                                                                       \
 	.lora_dots = lora_dots, .lora_add = lora_add, .matmul = matmul, .sum_squares = sum_squares, .delta = delta, \
-	ATTENTION
+	.ssm = ssm, ATTENTION

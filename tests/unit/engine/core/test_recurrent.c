@@ -15,8 +15,8 @@
 /* Bytes for 36 pages for six sequences, and six snapshots, or as many as half of the memory holds. */
 static uint64_t scarce(const struct model_arch *a)
 {
-	uint64_t page = kv_page_bytes(KN_F16, CROWD_PAGE, a->n_layers - arch_n_recurrent(a, a->n_layers), a->n_kv_heads,
-				      a->head_dim);
+	uint64_t page =
+	    kv_page_bytes(KN_F16, CROWD_PAGE, arch_n_attending(a, a->n_layers), a->n_kv_heads, a->head_dim);
 	uint64_t pages = 36 * page, states = 6 * arch_state(a) * sizeof(float);
 	return 2 * states <= pages ? pages + 2 * states : states <= pages ? 2 * pages : pages + states;
 }
