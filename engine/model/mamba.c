@@ -71,7 +71,7 @@ int mamba_run(struct model *m, const struct layer_recurrent *x, const float *fro
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
-	int inner = x->ssm.heads * x->ssm.head_dim, groups = a->recurrent.norm_groups, rc;
+	int inner = x->ssm.heads * x->ssm.head_dim, groups = x->ssm.groups, rc;
 	if ((rc = o->matmul(b, &x->gate, from, n, m->delta_gate)) != 0 ||
 	    (rc = o->matmul(b, &x->in, from, n, m->conv_in)) != 0 ||
 	    (rc = o->matmul(b, &x->alpha, from, n, m->alpha)) != 0 ||

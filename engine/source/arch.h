@@ -109,11 +109,9 @@ struct arch_recurrent {
 	int k_heads, v_heads, k_dim, v_dim;     /* DELTA; SSM: groups, heads, elements of a state and of a head */
 	bool tiled;                             /* kn_delta.tiled */
 	bool beta_alpha;                        /* both in one product, by key head: [k_heads][2][v_heads / k_heads] */
-	bool log_decay; /* the file has the logarithm of -a: Hugging Face folders; in GGUF it is a itself */
-	/* SSM: the convolution has a bias; groups of the norm after the gate; bounds of a step (kn_ssm). */
-	bool conv_bias;
-	int norm_groups;
-	float least, most;
+	bool log_decay;    /* the file has the logarithm of -a: Hugging Face folders; in GGUF it is a itself */
+	bool conv_bias;    /* SSM: the convolution has one */
+	float least, most; /* SSM: bounds of a step (kn_ssm) */
 };
 
 struct model_arch {

@@ -331,7 +331,7 @@ static void read_state_heads(struct reader *r, struct model_arch *a)
 		      x->v_heads);
 }
 
-/* Mamba-2's. The norm is of each group; steps have no bounds. */
+/* Mamba-2's; steps have no bounds. */
 static void read_ssm(struct reader *r, struct model_arch *a)
 {
 	struct arch_recurrent *x = &a->recurrent;
@@ -342,7 +342,6 @@ static void read_ssm(struct reader *r, struct model_arch *a)
 		first++;
 	snprintf(name, sizeof name, "blk.%d.ssm_conv1d.bias", first);
 	x->conv_bias = model_file_find(r->file, name) != NULL;
-	x->norm_groups = x->k_heads;
 	x->most = INFINITY;
 }
 
@@ -507,7 +506,7 @@ static void read_nemotron(struct reader *r, struct arch_experts *x)
 	x->sigmoid = true;
 	x->scale = (float)get_float(r, "expert_weights_scale", 1e-6, 1e6, 1);
 	x->n_ff_shared = shared;
-	x->n_latent = get_int(r, "moe_latent_size", 1, ARCH_MAX_WIDTH, 0);
+	x->n_latent = get_int(r, "moe_latent_size", 0, ARCH_MAX_WIDTH, 0);
 }
 
 /* The feed-forward halves of a mixture. Files of Mixtral are of the family llama. */

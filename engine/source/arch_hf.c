@@ -346,7 +346,9 @@ static void read_granite_states(struct conf *r, struct model_arch *a)
 	if ((int64_t)x->v_dim * x->v_heads != inner)
 		conf_fault(r, SL_EINVAL, "mamba_d_head", "times mamba_n_heads is not mamba_expand times hidden_size");
 	x->conv_bias = conf_bool(r, "mamba_conv_bias", true);
-	x->norm_groups = 1; /* of all heads, whatever the groups */
+	/* transformers' kernels and its plain code norm several groups differently. */
+	if (x->k_heads > 1)
+		conf_fault(r, SL_EUNSUPPORTED, "mamba_n_groups", "is not supported (supported: 1)");
 	if (conf_bool(r, "mamba_proj_bias", false))
 		conf_fault(r, SL_EUNSUPPORTED, "mamba_proj_bias", "is true, which is not supported");
 	bool rope = positions != NULL && strcmp(positions, "rope") == 0;
@@ -386,7 +388,6 @@ static void read_nemotron_states(struct conf *r, struct model_arch *a)
 	x->k_dim = conf_int(r, "ssm_state_size", 1, KN_MAX_DELTA, 128);
 	x->conv = conf_int(r, "conv_kernel", 1, KN_MAX_CONV, 4);
 	x->conv_bias = conf_bool(r, "use_conv_bias", true);
-	x->norm_groups = x->k_heads;
 	if (act != NULL && strcmp(act, "silu") != 0)
 		conf_fault(r, SL_EUNSUPPORTED, "mamba_hidden_act", "is not supported (supported: silu)");
 	for (size_t i = 0; i < sizeof biases / sizeof *biases; i++)
@@ -574,7 +575,7 @@ static void read_nemotron_experts(struct conf *r, struct model_arch *a)
 	conf_experts(r, "n_routed_experts", 8, 2, x);
 	x->n_ff = conf_int(r, "moe_intermediate_size", 1, ARCH_MAX_WIDTH, 7688);
 	x->n_ff_shared = conf_int(r, "moe_shared_expert_intermediate_size", 1, ARCH_MAX_WIDTH, 7688);
-	x->n_latent = conf_int(r, "moe_latent_size", 1, ARCH_MAX_WIDTH, 0);
+	x->n_latent = conf_int(r, "moe_latent_size", 0, ARCH_MAX_WIDTH, 0);
 	x->scale = (float)conf_number(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
 	x->norm = conf_bool(r, "norm_topk_prob", true);
 	x->n_groups = conf_int(r, "n_group", 1, x->n, 1);

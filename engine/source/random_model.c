@@ -364,7 +364,7 @@ static void run_ssm(struct run *r, int i)
 	vectors_around(r, i, "ssm_a", x->v_heads, 1, -1, 0.25);
 	vectors_around(r, i, "ssm_d", x->v_heads, 1, 1, 0.3);
 	vector(r, i, "ssm_dt.bias", x->v_heads, -1, 1);
-	vectors_around(r, i, "ssm_norm.weight", x->norm_groups, inner / x->norm_groups, 1, 0.1);
+	vectors_around(r, i, "ssm_norm.weight", x->k_heads, inner / x->k_heads, 1, 0.1);
 	matrix(r, i, "ssm_out", a->n_embd, inner, 1 / sqrt(inner) / depth);
 }
 

@@ -323,7 +323,6 @@ static void describe_recurrent(const struct shape *s, const struct arch_family *
 		a->only_ff[0] = r->only_ff;
 		if (f->mixer == ARCH_SSM) {
 			a->recurrent.conv_bias = true;
-			a->recurrent.norm_groups = r->k_heads;
 			a->recurrent.most = INFINITY;
 			a->no_rope_every = 1;
 		}

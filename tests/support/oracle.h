@@ -67,9 +67,19 @@ struct oracle {
 	double still_grow;
 	int still_grow_every;
 	double close; /* weights are shares among logits that are this close, one expert after the other; 0: not */
-	/* Layers that keep a state (oracle_recurrent.h), bit by bit; with v_heads they are of the gated delta rule. */
+	/* Layers that keep a state (oracle_recurrent.h), bit by bit; with v_heads they are of the gated delta rule or,
+	 * with ssm, state spaces: groups, heads, elements of a state and of a head; steps are at most `most`, if that
+	 * is not 0.
+	 */
 	unsigned recurrent;
 	int conv, k_heads, v_heads, k_dim, v_dim;
+	bool ssm;
+	double most;
+	/* Layers are one half each, those of the bits only a feed-forward one; without a gate, by the square of what is
+	 * positive. Experts read and write vectors of n_low_ff elements; 0: the stream. */
+	bool one_half, square;
+	unsigned only_ff;
+	int n_low_ff;
 	bool tiled;
 	bool q_gate;       /* queries come with gates of attention's output, head by head */
 	bool norm_of_embd; /* the last norm is token_embd_norm */
@@ -223,7 +233,9 @@ static inline void oracle_narrow(const struct oracle *m, const double *up, const
 	oracle_product(up, x, m->n_ff, m->n_embd, u);
 	for (int i = 0; i < m->n_ff; i++) {
 		u[i] += up_bias != NULL ? up_bias[i] : 0;
-		u[i] = m->gelu ? oracle_act(m, u[i]) : 0.5 * u[i] * (1 + erf(u[i] / sqrt(2)));
+		u[i] = m->square ? pow(fmax(u[i], 0), 2)
+		       : m->gelu ? oracle_act(m, u[i])
+				 : 0.5 * u[i] * (1 + erf(u[i] / sqrt(2)));
 	}
 	oracle_product(down, u, m->n_embd, m->n_ff, out);
 	for (int i = 0; i < m->n_embd && down_bias != NULL; i++)
@@ -236,12 +248,14 @@ struct oracle_half {
 	double *gate, *up, *down;                   /* of all experts */
 	double *router, *shared_router, *shared[3]; /* shared: gate, up, down */
 	double *router_bias, *choice_bias, *bias[3];
+	double *low, *high; /* into experts' vectors and out of them */
 	bool mixes;
 };
 
 static inline struct oracle_half oracle_half_read(const struct oracle *m, const struct model_file *f, int l)
 {
-	size_t e = (size_t)m->n_embd, ff = (size_t)m->n_ff, n = (size_t)m->n_experts, one = (size_t)m->n_ff_expert * e;
+	size_t e = (size_t)m->n_embd, ff = (size_t)m->n_ff, n = (size_t)m->n_experts, low = (size_t)m->n_low_ff;
+	size_t one = (size_t)m->n_ff_expert * (low > 0 ? low : e);
 	size_t shared = (size_t)m->n_ff_shared * e;
 	struct oracle_half h = {.mixes = n > 0 && l >= m->n_dense &&
 					 (m->mix_every == 0 || l % m->mix_every == m->mix_every - 1)};
@@ -263,6 +277,8 @@ static inline struct oracle_half oracle_half_read(const struct oracle *m, const 
 	h.up = oracle_tensor(f, l, "ffn_up_exps.weight", n * one);
 	h.down = oracle_tensor(f, l, "ffn_down_exps.weight", n * one);
 	h.router = oracle_tensor(f, l, "ffn_gate_inp.weight", n * e);
+	h.low = oracle_tensor(f, l, "ffn_latent_down.weight", low * e);
+	h.high = oracle_tensor(f, l, "ffn_latent_up.weight", low * e);
 	if (m->sigmoid && !m->weighs_input)
 		h.choice_bias = oracle_tensor(f, l, "exp_probs_b.bias", n);
 	if (m->oss) {
@@ -284,7 +300,7 @@ static inline void oracle_half_free(struct oracle_half *h)
 {
 	double *all[] = {h->gate,      h->up,        h->down,      h->router,      h->shared_router,
 			 h->shared[0], h->shared[1], h->shared[2], h->router_bias, h->choice_bias,
-			 h->bias[0],   h->bias[1],   h->bias[2]};
+			 h->bias[0],   h->bias[1],   h->bias[2],   h->low,         h->high};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free(all[i]);
 }
@@ -330,14 +346,42 @@ static inline void oracle_groups(const struct oracle *m, double *rank)
 	}
 }
 
-/* Each expert counts that fewer than n_used others are likelier than. */
-static inline void oracle_mixture(const struct oracle *m, const struct oracle_half *h, const double *x, double *out)
+/* Expert i, or with i -1 the one that computes every row. */
+static inline void oracle_expert(const struct oracle *m, const struct oracle_half *h, int i, const double *x,
+				 double *out)
 {
-	size_t one = (size_t)m->n_ff_expert * (size_t)m->n_embd, e = (size_t)m->n_embd;
-	double *p = malloc((size_t)m->n_experts * sizeof *p), *y = malloc(e * sizeof *y), all = 0, used = 0;
+	struct oracle of = *m;
+	bool shared = i < 0;
+	of.n_embd = m->n_low_ff > 0 && !shared ? m->n_low_ff : m->n_embd;
+	of.n_ff = shared ? m->n_ff_shared : m->n_ff_expert;
+	size_t at = shared ? 0 : (size_t)i * (size_t)of.n_ff * (size_t)of.n_embd;
+	const double *up = (shared ? h->shared[1] : h->up) + at, *down = (shared ? h->shared[2] : h->down) + at;
+	if (m->ungated) {
+		oracle_narrow(&of, up, NULL, down, NULL, x, out);
+		return;
+	}
+	size_t ff = shared ? 0 : (size_t)(i * of.n_ff), e = shared ? 0 : (size_t)(i * of.n_embd);
+	const double *const bias[] = {h->bias[0] + ff, h->bias[1] + ff, h->bias[2] + e};
+	oracle_wide(&of, (shared ? h->shared[0] : h->gate) + at, up, down, m->oss && !shared ? bias : NULL, of.n_ff, x,
+		    out);
+}
+
+/* Each expert counts that fewer than n_used others are likelier than. */
+static inline void oracle_mixture(const struct oracle *m, const struct oracle_half *h, const double *stream,
+				  double *out)
+{
+	size_t e = (size_t)(m->n_low_ff > 0 ? m->n_low_ff : m->n_embd);
+	const double *x = stream;
+	double low[1024];
+	if (m->n_low_ff > 0) {
+		oracle_product(h->low, stream, m->n_low_ff, m->n_embd, low);
+		x = low;
+	}
+	double *p = malloc((size_t)m->n_experts * sizeof *p), all = 0, used = 0;
+	double *y = malloc((size_t)m->n_embd * sizeof *y);
 	double *weighed = malloc(e * sizeof *weighed);
 	double *rank = malloc((size_t)m->n_experts * sizeof *rank), scale = m->weight_scale > 0 ? m->weight_scale : 1;
-	oracle_product(h->router, x, m->n_experts, m->n_embd, p);
+	oracle_product(h->router, stream, m->n_experts, m->n_embd, p);
 	int two[2] = {-1, -1};
 	double close[2] = {0};
 	if (m->close > 0)
@@ -361,22 +405,24 @@ static inline void oracle_mixture(const struct oracle *m, const struct oracle_ha
 			used += pass == 0 ? p[i] : 0;
 			if (pass == 0)
 				continue;
-			size_t ff = (size_t)(i * m->n_ff_expert);
-			const double *const bias[] = {h->bias[0] + ff, h->bias[1] + ff, h->bias[2] + (size_t)i * e};
 			for (size_t k = 0; k < e; k++)
 				weighed[k] = m->weighs_input ? p[i] * x[k] : x[k];
-			oracle_wide(m, h->gate + (size_t)i * one, h->up + (size_t)i * one, h->down + (size_t)i * one,
-				    m->oss ? bias : NULL, m->n_ff_expert, weighed, y);
+			oracle_expert(m, h, i, weighed, y);
 			double share = m->weighs_input ? 1
 				       : m->close > 0  ? close[i == two[1]]
 						       : p[i] / (m->normed_weights ? used : all);
 			for (size_t k = 0; k < e; k++)
 				out[k] += share * scale * y[k];
 		}
+	if (m->n_low_ff > 0) {
+		oracle_product(h->high, out, m->n_embd, m->n_low_ff, y);
+		memcpy(out, y, (size_t)m->n_embd * sizeof *out);
+	}
 	if (m->n_ff_shared > 0) {
-		double gate = h->shared_router == NULL ? 1 : 1 / (1 + exp(-oracle_dot(h->shared_router, x, m->n_embd)));
-		oracle_wide(m, h->shared[0], h->shared[1], h->shared[2], NULL, m->n_ff_shared, x, y);
-		for (size_t k = 0; k < e; k++)
+		double gate =
+		    h->shared_router == NULL ? 1 : 1 / (1 + exp(-oracle_dot(h->shared_router, stream, m->n_embd)));
+		oracle_expert(m, h, -1, stream, y);
+		for (int k = 0; k < m->n_embd; k++)
 			out[k] += gate * y[k];
 	}
 	free(p);
@@ -489,7 +535,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			    : m->oss || m->norm_is_post ? "post_attention_norm.weight"
 							: "ffn_norm.weight";
 	double *n1 = m->bare ? NULL : oracle_tensor(f, l, first, e);
-	double *n2 = m->bare || m->parallel == 1 ? NULL : oracle_tensor(f, l, after, e);
+	double *n2 = m->bare || m->one_half || m->parallel == 1 ? NULL : oracle_tensor(f, l, after, e);
 	double *b1 = m->norm_bias ? oracle_tensor(f, l, m->second ? "attn_norm_2.bias" : "attn_norm.bias", e) : NULL;
 	double *b2 =
 	    m->norm_bias && n2 != NULL ? oracle_tensor(f, l, m->second ? "attn_norm.bias" : "ffn_norm.bias", e) : NULL;
@@ -506,8 +552,10 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	double *nk = m->qk_norm ? oracle_tensor(f, l, "attn_k_norm.weight", (size_t)(hd * k_heads)) : NULL;
 	bool local = m->window > 0 && !(m->every > 0 && l % m->every == m->every - 1);
 	const double *freq = local && m->freq_local != NULL ? m->freq_local : m->freq;
-	bool turns = (m->still_every == 0 || l % m->still_every != m->still_every - 1) && (local || !m->still_full);
+	bool turns =
+	    !m->ssm && (m->still_every == 0 || l % m->still_every != m->still_every - 1) && (local || !m->still_full);
 	double added = m->half_scale > 0 ? m->half_scale : 1;
+	bool only_ff = m->one_half && (m->only_ff >> l & 1) != 0;
 
 	double *mixed = oracle_recurrent(m, f, l, x, n);
 	double *gates = malloc((size_t)n * qw * sizeof *gates);
@@ -517,7 +565,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 	double *q = malloc((size_t)n * qw * sizeof *q), *k = malloc((size_t)n * kw * sizeof *k);
 	double *v = malloc((size_t)n * vw * sizeof *v), *p = malloc((size_t)n * sizeof *p);
 	double *a = malloc((qw + ow > e ? qw + ow : e) * sizeof *a), *c = malloc(e * sizeof *c);
-	for (int t = 0; t < n && mixed == NULL; t++) {
+	for (int t = 0; t < n && mixed == NULL && !only_ff; t++) {
 		double *qt = q + (size_t)t * qw, *kt = k + (size_t)t * kw, *vt = v + (size_t)t * vw;
 		if (m->bare)
 			memcpy(a, x + (size_t)t * e, e * sizeof *a);
@@ -567,7 +615,7 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		int from = local && t + 1 > m->window ? t + 1 - m->window : 0;
 		if (local && m->chunked)
 			from = t - t % m->window;
-		for (int h = 0; h < m->n_heads && mixed == NULL; h++) {
+		for (int h = 0; h < m->n_heads && mixed == NULL && !only_ff; h++) {
 			int g = h / (m->n_heads / m->n_kv);
 			double sum = 0, max = -INFINITY;
 			for (int j = from; j <= t; j++) {
@@ -590,7 +638,9 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 		}
 		for (size_t i = 0; i < qw && m->q_gate && mixed == NULL; i++)
 			a[i] *= oracle_sigmoid(gates[(size_t)t * qw + i]);
-		if (mixed != NULL)
+		if (only_ff)
+			memset(c, 0, e * sizeof *c);
+		else if (mixed != NULL)
 			memcpy(c, mixed + (size_t)t * e, e * sizeof *c);
 		else
 			oracle_product(wo, a, m->n_embd, (int)ow, c);
@@ -602,14 +652,16 @@ static inline void oracle_layer(const struct oracle *m, const struct model_file 
 			oracle_stream(m, xt, n2 != NULL ? n2 : n1, n2 != NULL ? b2 : b1, a);
 		for (size_t i = 0; i < e; i++)
 			xt[i] += added * c[i];
+		if (m->one_half && !only_ff)
+			continue;
 		if (m->bare)
 			memcpy(a, xt, e * sizeof *a);
 		else if (m->parallel == 0)
-			oracle_stream(m, xt, n2, b2, a);
-		if (m->ungated)
-			oracle_narrow(m, half.up, half.bias[1], half.down, half.bias[2], a, c);
-		else if (half.mixes)
+			oracle_stream(m, xt, only_ff ? n1 : n2, b2, a);
+		if (half.mixes)
 			oracle_mixture(m, &half, a, c);
+		else if (m->ungated)
+			oracle_narrow(m, half.up, half.bias[1], half.down, half.bias[2], a, c);
 		else if (m->fused || m->wide_up)
 			oracle_wide(m, half.up, half.up + (size_t)m->n_ff * e, half.down, NULL, m->n_ff, a, c);
 		else

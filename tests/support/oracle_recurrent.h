@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers that keep a state, in double precision (oracle.h): a whole text at once, by the definitions of Lfm2ShortConv
- * and of Qwen3NextGatedDeltaNet's recurrent form in the transformers library. Included by oracle.h only.
+ * Layers that keep a state, in double precision (oracle.h): a whole text at once, by the definitions of Lfm2ShortConv,
+ * of Qwen3NextGatedDeltaNet's recurrent form and of Mamba2Mixer in the transformers library. Included by oracle.h only.
  */
 #ifndef TESTS_ORACLE_RECURRENT_H
 #define TESTS_ORACLE_RECURRENT_H
@@ -140,6 +140,73 @@ static inline void oracle_delta(const struct oracle *m, const struct model_file 
 		free(all[i]);
 }
 
+/* Mamba-2 without a recurrence: position t reads what all positions up to it have put in, each as much as is left of it
+ * then (Dao, Gu, "Transformers are SSMs", 2024, 3.1: the dual form). x, B and C of row t are `row` after those before.
+ */
+static inline void oracle_ssm_head(const struct oracle *m, const double *x, const double *b, const double *c, int row,
+				   const double *step, double a, double d, int n, double *y)
+{
+	for (int t = 0; t < n; t++) {
+		double left = 1;
+		for (int j = 0; j < m->v_dim; j++)
+			y[t * m->v_dim + j] = d * x[(size_t)t * (size_t)row + (size_t)j];
+		for (int s = t; s >= 0; s--) {
+			size_t at = (size_t)s * (size_t)row;
+			double share = left * step[s] * oracle_dot(c + (size_t)t * (size_t)row, b + at, m->k_dim);
+			for (int j = 0; j < m->v_dim; j++)
+				y[t * m->v_dim + j] += share * x[at + (size_t)j];
+			left *= exp(a * step[s]);
+		}
+	}
+}
+
+static inline void oracle_mamba(const struct oracle *m, const struct model_file *f, int l, const double *in, int n,
+				double *out)
+{
+	size_t e = (size_t)m->n_embd, heads = (size_t)m->v_heads, dv = (size_t)m->v_dim, inner = heads * dv;
+	size_t group = (size_t)(m->k_heads * m->k_dim), row = inner + 2 * group, all_in = inner + row + heads;
+	size_t rows = (size_t)n, width = inner / (size_t)m->k_heads;
+	double *w = oracle_tensor(f, l, "ssm_in.weight", all_in * e), *a = oracle_tensor(f, l, "ssm_a", heads);
+	double *taps = oracle_tensor(f, l, "ssm_conv1d.weight", row * (size_t)m->conv);
+	double *bias = oracle_tensor(f, l, "ssm_conv1d.bias", row), *dt = oracle_tensor(f, l, "ssm_dt.bias", heads);
+	double *d = oracle_tensor(f, l, "ssm_d", heads), *norm = oracle_tensor(f, l, "ssm_norm.weight", inner);
+	double *o = oracle_tensor(f, l, "ssm_out.weight", e * inner);
+	double *all_rows = malloc(rows * all_in * sizeof *all_rows), *mixed = malloc(rows * row * sizeof *mixed);
+	double *step = malloc(rows * heads * sizeof *step), *y = malloc(rows * inner * sizeof *y);
+	double *one = malloc(rows * dv * sizeof *one);
+	for (size_t t = 0; t < rows; t++) {
+		double *z = all_rows + t * all_in;
+		oracle_product(w, in + t * e, (int)all_in, (int)e, z);
+		for (size_t h = 0; h < heads; h++) {
+			double s = log1p(exp(z[inner + row + h] + dt[h]));
+			step[h * rows + t] = m->most > 0 ? fmin(s, m->most) : s;
+		}
+		for (size_t c = 0; c < row; c++) {
+			double x = bias[c] + oracle_conv(all_rows + inner, (int)all_in, (int)t, (int)c,
+							 taps + c * (size_t)m->conv, m->conv);
+			mixed[t * row + c] = x * oracle_sigmoid(x);
+		}
+	}
+	for (size_t h = 0; h < heads; h++) {
+		const double *b = mixed + inner + h / (heads / (size_t)m->k_heads) * (size_t)m->k_dim;
+		oracle_ssm_head(m, mixed + h * dv, b, b + group, (int)row, step + h * rows, a[h], d[h], n, one);
+		for (size_t t = 0; t < rows; t++)
+			for (size_t i = 0; i < dv; i++) {
+				double z = all_rows[t * all_in + h * dv + i];
+				y[t * inner + h * dv + i] = one[t * dv + i] * z * oracle_sigmoid(z);
+			}
+	}
+	for (size_t t = 0; t < rows; t++) {
+		for (size_t g = 0; g < (size_t)m->k_heads; g++)
+			oracle_norm(y + t * inner + g * width, norm + g * width, (int)width, m->eps,
+				    y + t * inner + g * width);
+		oracle_product(o, y + t * inner, (int)e, (int)inner, out + t * e);
+	}
+	double *all[] = {w, a, taps, bias, dt, d, norm, o, all_rows, mixed, step, y, one};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		free(all[i]);
+}
+
 /* What layer l has in place of attention, of x [n][n_embd]; NULL: attention. The caller frees it. */
 static inline double *oracle_recurrent(const struct oracle *m, const struct model_file *f, int l, const double *x,
 				       int n)
@@ -151,7 +218,7 @@ static inline double *oracle_recurrent(const struct oracle *m, const struct mode
 	double *out = malloc((size_t)n * e * sizeof *out);
 	for (size_t t = 0; t < (size_t)n; t++)
 		oracle_stream(m, x + t * e, gain, NULL, in + t * e);
-	(m->v_heads > 0 ? oracle_delta : oracle_short_conv)(m, f, l, in, n, out);
+	(m->ssm ? oracle_mamba : m->v_heads > 0 ? oracle_delta : oracle_short_conv)(m, f, l, in, n, out);
 	free(gain);
 	free(in);
 	return out;

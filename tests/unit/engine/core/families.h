@@ -648,6 +648,106 @@ static struct oracle qwen3next(struct model_arch *a)
 	return m;
 }
 
+static struct oracle ssm_like(struct oracle m, unsigned recurrent, int groups, int heads, int state, int head_dim)
+{
+	m.ssm = true;
+	m.recurrent = recurrent;
+	m.conv = 4;
+	m.k_heads = groups;
+	m.v_heads = heads;
+	m.k_dim = state;
+	m.v_dim = head_dim;
+	m.eps = 1e-5;
+	return m;
+}
+
+static struct oracle granite4(struct model_arch *a)
+{
+	struct oracle m = granite(a);
+	m.n_layers = 4;
+	return ssm_like(m, 0xF & ~(1u << 2), 1, 8, 32, 64);
+}
+
+/* Several groups, sizes that no vector divides, a shorter convolution. */
+static struct oracle granite4_odd(struct model_arch *a)
+{
+	struct oracle m = granite(a), of = odd(5, 3, 320, 1e4, 1e-5);
+	of.embed_scale = m.embed_scale;
+	of.score_scale = m.score_scale;
+	of.half_scale = m.half_scale;
+	of.logit_scale = m.logit_scale;
+	m = ssm_like(of, 0x1F & ~(1u << 1 | 1u << 3), 2, 12, 24, 32);
+	m.conv = 3;
+	a->recurrent.k_dim = m.k_dim = 21;
+	a->recurrent.v_dim = m.v_dim = 19;
+	return m;
+}
+
+static struct oracle granite4moe(struct model_arch *a)
+{
+	struct oracle m = granite4(a), with = mixture(1e4, 8, 3, 192);
+	m.n_experts = with.n_experts;
+	m.n_used = with.n_used;
+	m.n_ff_expert = with.n_ff_expert;
+	m.n_ff_shared = 256;
+	m.normed_weights = true;
+	return ssm_like(m, 0xF & ~(1u << 1), 1, 16, 64, 32);
+}
+
+static struct oracle halves_like(struct oracle m, unsigned only_ff)
+{
+	m.one_half = m.ungated = m.square = true;
+	m.only_ff = only_ff;
+	return m;
+}
+
+static struct oracle nemotron_h(struct model_arch *a)
+{
+	(void)a;
+	return halves_like(ssm_like(llama_like(6, 1e4, 1e-5), 0x3F & ~(1u << 1 | 1u << 3 | 1u << 4), 2, 8, 32, 64),
+			   1u << 1 | 1u << 4);
+}
+
+static struct oracle nemotron_h_odd(struct model_arch *a)
+{
+	struct oracle m = odd(7, 2, 320, 1e4, 1e-5);
+	(void)a;
+	m.head_dim = 48;
+	m.score_scale = 1 / sqrt(48);
+	m = halves_like(ssm_like(m, 1u << 1 | 1u << 4 | 1u << 6, 4, 12, 40, 32), 1u << 2 | 1u << 3);
+	m.conv = 2;
+	return m;
+}
+
+static struct oracle sigmoid_mixture(struct oracle m, int n, int n_used, int n_ff, int n_shared, double scale)
+{
+	m = with_mixture(m, n, n_used, n_ff, n_shared);
+	m.sigmoid = true;
+	m.weight_scale = scale;
+	return m;
+}
+
+static struct oracle nemotron3(struct model_arch *a)
+{
+	struct oracle m = sigmoid_mixture(nemotron_h(a), 8, 3, 128, 192, 2.5);
+	m.n_ff = 128;
+	return m;
+}
+
+/* Experts on vectors of 64 elements. */
+static struct oracle nemotron3_latent(struct model_arch *a)
+{
+	struct oracle m = odd(5, 2, 96, 1e4, 1e-5);
+	(void)a;
+	m.head_dim = 48;
+	m.score_scale = 1 / sqrt(48);
+	m = halves_like(ssm_like(m, 1u << 0 | 1u << 3, 1, 6, 16, 64), 1u << 1 | 1u << 4);
+	m = sigmoid_mixture(m, 6, 2, 96, 160, 1.5);
+	m.conv = 3;
+	m.n_low_ff = 64;
+	return m;
+}
+
 /* At 40 positions a chunk, and a temperature that grows from the same; GGUF has no keys for the latter. */
 static struct oracle llama4(struct model_arch *a)
 {

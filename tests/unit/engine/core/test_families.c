@@ -88,6 +88,13 @@ static const struct family cases[] = {
     {"qwen 3.5, odd", "tiny-qwen3.5-2", qwen35_odd, SOME_SETS},
     {"qwen 3.5, experts", "tiny-qwen3.5moe", qwen35moe, SOME_SETS},
     {"qwen 3 next", "tiny-qwen3next", qwen3next, SOME_SETS},
+    {"granite 4", "tiny-granite4", granite4, EVERYWHERE},
+    {"granite 4, odd", "tiny-granite4-2", granite4_odd, SOME_SETS},
+    {"granite 4, experts", "tiny-granite4moe", granite4moe, SOME_SETS},
+    {"nemotron-h", "tiny-nemotron-h", nemotron_h, SOME_SETS},
+    {"nemotron-h, odd", "tiny-nemotron-h-2", nemotron_h_odd, SOME_SETS},
+    {"nemotron 3", "tiny-nemotron3", nemotron3, EVERYWHERE},
+    {"nemotron 3, latent experts", "tiny-nemotron3-2", nemotron3_latent, SOME_SETS},
     {"llama 4", "tiny-llama4", llama4, EVERYWHERE},
     {"one expert", "tiny-mixtral", one_expert, SOME_SETS},
     {"all experts", "tiny-olmoe", all_experts, SOME_SETS},
@@ -366,7 +373,7 @@ static void test_families(void **state)
 	}
 }
 
-enum { N_NUMBERS = 27 };
+enum { N_NUMBERS = 29 };
 
 /* m with another value in one of its numbers; false: it has no such one. */
 static bool off_by(int what, const struct oracle *m, struct oracle *off)
@@ -375,7 +382,7 @@ static bool off_by(int what, const struct oracle *m, struct oracle *off)
 	*off = *m;
 	for (int i = 0; i < 64; i++)
 		faster[i] = plain_freq[i] * 1.1;
-	if (what == 0)
+	if (what == 0 && !m->ssm)
 		off->freq = faster;
 	else if (what == 1 && m->window > 0)
 		off->window = m->window / 2;
@@ -385,7 +392,7 @@ static bool off_by(int what, const struct oracle *m, struct oracle *off)
 		off->logit_cap = 0;
 	else if (what == 4 && m->magnitude != 1)
 		off->magnitude = 1;
-	else if (what == 5)
+	else if (what == 5 && !m->ssm)
 		off->halves = !m->halves;
 	else if (what == 6 && m->n_used < m->n_experts)
 		off->n_used = m->n_used + 1;
@@ -415,11 +422,15 @@ static bool off_by(int what, const struct oracle *m, struct oracle *off)
 		off->ff_bias = false;
 	else if (what == 19 && m->close > 0)
 		off->close = 0;
-	else if (what == 20 && m->ungated)
+	else if (what == 20 && m->ungated && !m->square)
 		off->gelu = true;
 	else if (what == 21 && m->recurrent > 0)
 		off->conv = m->conv - 1;
-	else if (what == 22 && m->v_heads > m->k_heads)
+	else if (what == 27 && m->ssm)
+		off->most = 0.3;
+	else if (what == 28 && m->square)
+		off->square = false;
+	else if (what == 22 && m->v_heads > m->k_heads && !m->ssm)
 		off->tiled = !m->tiled;
 	else if (what == 23 && m->chunked)
 		off->chunked = false;
