@@ -333,6 +333,10 @@ static void read_granite_states(struct conf *r, struct model_arch *a)
 	const json_t *head = conf_get(r, r->config, "mamba_d_head");
 	const char *positions = conf_text(r, r->config, "position_embedding_type");
 	read_layers(r, a, "mamba", NULL, 0);
+	bool named =
+	    conf_get(r, r->config, "layer_types") != NULL || conf_get(r, r->config, "layers_block_type") != NULL;
+	for (int i = 0; i < a->n_layers && !named; i++) /* the class's default */
+		arch_set_recurrent(a, i);
 	x->v_heads = conf_int(r, "mamba_n_heads", 1, ARCH_MAX_WIDTH, 128);
 	x->k_heads = conf_int(r, "mamba_n_groups", 1, ARCH_MAX_WIDTH, 1);
 	x->k_dim = conf_int(r, "mamba_d_state", 1, KN_MAX_DELTA, 256);

@@ -166,7 +166,7 @@ void conf_rope(struct conf *r, struct model_arch *a, double base, double windowe
 static void check_layer_types(struct conf *r, const struct model_arch *a)
 {
 	const json_t *types = conf_get(r, r->config, "layer_types");
-	if (types == NULL || arch_is_recurrent(a)) /* which reads it itself */
+	if (types == NULL || r->family->mixer != ARCH_ATTENTION) /* which reads it itself */
 		return;
 	if (!json_is_array(types) || json_array_size(types) != (size_t)a->n_layers) {
 		conf_fault(r, SL_EINVAL, "layer_types", "is not a list of a word for each layer");

@@ -205,11 +205,16 @@ static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_b
 	for (int k = 0; k < m->s.n_used; k++) {
 		for (int i = 0; i < m->s.width; i++)
 			in[i] = m->s.weighs_input ? x[i] * weights[k] : x[i];
-		assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], in, 1, gate), 0);
-		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], in, 1, up), 0);
-		by_hand_bias(gate, m->e.gate_bias, chosen[k], m->s.n_ff);
-		by_hand_bias(up, m->e.up_bias, chosen[k], m->s.n_ff);
-		assert_int_equal((m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff), 0);
+		bool alone = m->s.act == KN_NO_GATE;
+		if (!alone)
+			assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], in, 1, gate), 0);
+		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], in, 1, alone ? gate : up), 0);
+		by_hand_bias(gate, alone ? m->e.up_bias : m->e.gate_bias, chosen[k], m->s.n_ff);
+		by_hand_bias(up, alone ? NULL : m->e.up_bias, chosen[k], m->s.n_ff);
+		assert_int_equal(
+		    alone ? o->relu_square(b, gate, 1, m->s.n_ff)
+			  : (m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff),
+		    0);
 		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
 		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
 		for (int i = 0; i < m->s.width; i++) {
@@ -294,6 +299,14 @@ static void test_mixtures(void **arg)
 	    {.n = 1, .n_used = 1, .width = 512, .n_ff = 32, .type = KN_Q4_0, .down_type = KN_MXFP4},
 	    {.n = 16, .n_used = 8, .width = 37, .n_ff = 51, .type = KN_F16, .down_type = KN_F32, .biases = true},
 	    {.n = 4, .n_used = 2, .width = 64, .n_ff = 96, .type = KN_Q8_0, .down_type = KN_F32, .weighs_input = true},
+	    {.n = 6,
+	     .n_used = 3,
+	     .width = 64,
+	     .n_ff = 51,
+	     .type = KN_Q8_0,
+	     .down_type = KN_F32,
+	     .act = KN_NO_GATE,
+	     .biases = true},
 	};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)

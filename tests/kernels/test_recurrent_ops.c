@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers that keep a state: convolutions and the delta rule of every table against sums in double precision written
- * here, at odd shapes, and bit for bit the same however rows are divided among steps, whatever sequences share a step,
- * and with any number of threads. A state is what its slot says, wherever that is; at position 0 it does not matter.
+ * Layers that keep a state: convolutions, the delta rule and state spaces of every table against sums in double
+ * precision written here, at odd shapes, and bit for bit the same however rows are divided among steps, whatever
+ * sequences share a step, and with any number of threads. A state is what its slot says, wherever that is; at position
+ * 0 it does not matter.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,6 +52,7 @@ static void bench_close(struct bench *x)
 struct op {
 	const struct kn_conv *conv;
 	const struct kn_delta *delta; /* or this */
+	const struct kn_ssm *ssm;     /* or this, whose steps are alpha */
 	size_t in, out;               /* floats of a row */
 	const float *x, *beta, *alpha;
 };
@@ -78,19 +80,21 @@ static void run(struct bench *x, const struct op *op, const int *order, int chun
 				       .states = x->states,
 				       .state_floats = x->floats,
 				       .state_of = x->state_of};
-		size_t rows = (size_t)n, heads = op->delta != NULL ? (size_t)op->delta->v_heads : 1;
+		size_t rows = (size_t)n;
+		size_t heads = (size_t)(op->delta != NULL ? op->delta->v_heads : op->ssm != NULL ? op->ssm->heads : 0);
 		float *in = guarded(x->o, x->b, rows * op->in), *out = guarded(x->o, x->b, rows * op->out);
 		float *beta = guarded(x->o, x->b, rows * heads), *alpha = guarded(x->o, x->b, rows * heads);
 		for (size_t r = 0; r < rows; r++) {
 			size_t from = (size_t)at[r];
 			memcpy(in + r * op->in, op->x + from * op->in, op->in * sizeof *in);
-			for (size_t h = 0; h < heads && op->delta != NULL; h++) {
-				beta[r * heads + h] = op->beta[from * heads + h];
+			for (size_t h = 0; h < heads; h++) {
+				beta[r * heads + h] = op->beta != NULL ? op->beta[from * heads + h] : 0;
 				alpha[r * heads + h] = op->alpha[from * heads + h];
 			}
 		}
 		assert_int_equal(x->o->step_begin(x->b, &step), 0);
 		assert_int_equal(op->delta != NULL ? x->o->delta(x->b, op->delta, in, beta, alpha, n, out)
+				 : op->ssm != NULL ? x->o->ssm(x->b, op->ssm, in, alpha, n, out)
 						   : x->o->conv(x->b, op->conv, in, n, out),
 				 0);
 		assert_int_equal(x->o->step_end(x->b), 0);
@@ -128,14 +132,15 @@ static void same_everywhere(const struct kn_ops *o, const struct op *op, size_t 
 
 /* ---- convolutions ---- */
 
-static void check_conv(const struct kn_ops *o, int n, int width, bool gated)
+static void check_conv(const struct kn_ops *o, int n, int width, bool gated, bool biased)
 {
 	size_t at = 5, floats = at + (size_t)(width - 1) * (size_t)n + 3, in = (size_t)(gated ? 3 * n : n);
 	struct bench x;
 	uint64_t seed = state;
 	bench_open(&x, o, 1, floats);
 	float *w = random_floats(o, x.b, (size_t)(n * width)), *rows = random_floats(o, x.b, ROWS * in);
-	struct kn_conv c = {.w = w, .n = n, .width = width, .gated = gated, .at = at};
+	float *bias = random_floats(o, x.b, (size_t)n);
+	struct kn_conv c = {.w = w, .n = n, .width = width, .gated = gated, .bias = biased ? bias : NULL, .at = at};
 	struct op op = {.conv = &c, .in = in, .out = (size_t)n, .x = rows};
 	float *y = malloc(ROWS * (size_t)n * sizeof *y);
 	run(&x, &op, (const int[]){0, 1, 2}, 100, y);
@@ -155,6 +160,8 @@ static void check_conv(const struct kn_ops *o, int n, int width, bool gated)
 					sum += (double)w[k * n + i] * u;
 					size += fabs((double)w[k * n + i] * u);
 				}
+				sum += biased ? (double)bias[i] : 0;
+				size += biased ? fabs((double)bias[i]) : 0;
 				const float *row = rows + (size_t)(first + t) * in;
 				double want = gated ? (double)row[n + i] * sum : sum * sigmoid(sum);
 				double bound =
@@ -170,6 +177,7 @@ static void check_conv(const struct kn_ops *o, int n, int width, bool gated)
 		assert_true(after[4 * floats + i] == x.before[4 * floats + i]);
 	same_everywhere(o, &op, floats, y, after, seed);
 	drop(o, x.b, w);
+	drop(o, x.b, bias);
 	drop(o, x.b, rows);
 	bench_close(&x);
 	free(y);
@@ -187,9 +195,11 @@ static void test_conv(void **arg)
 		}
 		for (size_t i = 0; i < N(channels); i++)
 			for (int width = 1; width <= KN_MAX_CONV; width++)
-				check_conv(*o, channels[i], width, width % 2 == 0);
-		check_conv(*o, 33, 3, true);
-		check_conv(*o, 33, 4, false);
+				check_conv(*o, channels[i], width, width % 2 == 0, false);
+		check_conv(*o, 33, 3, true, false);
+		check_conv(*o, 33, 4, false, false);
+		check_conv(*o, 67, 4, false, true);
+		check_conv(*o, 1024, 1, false, true);
 	}
 }
 
@@ -289,6 +299,167 @@ static void test_delta(void **arg)
 			check_delta(*o, shapes[i]);
 }
 
+/* ---- state spaces ---- */
+
+static void check_ssm(const struct kn_ops *o, struct kn_ssm p)
+{
+	size_t heads = (size_t)p.heads, out = heads * (size_t)p.head_dim, group = (size_t)(p.groups * p.state);
+	size_t in = out + 2 * group, one = (size_t)(p.state * p.head_dim), floats = 7 + heads * one;
+	struct bench x;
+	uint64_t seed = state;
+	bench_open(&x, o, 1, floats);
+	float *a = random_floats(o, x.b, heads), *dt = random_floats(o, x.b, heads), *d = random_floats(o, x.b, heads);
+	float *rows = random_floats(o, x.b, ROWS * in), *step = random_floats(o, x.b, ROWS * heads);
+	float *y = malloc(ROWS * out * sizeof *y);
+	for (size_t h = 0; h < heads; h++)
+		a[h] = -fabsf(a[h]);
+	step[0] = 50; /* beyond what exp gives in float */
+	p.a = a;
+	p.dt = dt;
+	p.d = d;
+	p.at = 7;
+	struct op op = {.ssm = &p, .in = in, .out = out, .x = rows, .alpha = step};
+	run(&x, &op, (const int[]){0, 1, 2}, 100, y);
+	double *s = malloc(one * sizeof *s);
+	for (int q = 0, first = 0; q < SEQS; first += lengths[q++])
+		for (size_t h = 0; h < heads; h++) {
+			const float *old = x.before + (size_t)x.state_of[q] * floats + p.at + h * one;
+			for (size_t i = 0; i < one; i++)
+				s[i] = begins_at[q] == 0 ? 0 : (double)old[i];
+			for (int t = first; t < first + lengths[q]; t++) {
+				const float *row = rows + (size_t)t * in + h * (size_t)p.head_dim;
+				const float *b =
+				    rows + (size_t)t * in + out + h / (heads / (size_t)p.groups) * (size_t)p.state;
+				double len = log1p(exp((double)step[(size_t)t * heads + h] + (double)dt[h]));
+				len = fmin(fmax(len, (double)p.least), (double)p.most);
+				for (int j = 0; j < p.head_dim; j++) {
+					double want = (double)d[h] * (double)row[j], size = fabs(want);
+					for (int i = 0; i < p.state; i++) {
+						double *at = &s[i * p.head_dim + j];
+						*at =
+						    *at * exp((double)a[h] * len) + (double)b[i] * (double)row[j] * len;
+						want += *at * (double)b[group + (size_t)i];
+						size += fabs(*at * (double)b[group + (size_t)i]);
+					}
+					/* A number of the state is rounded twice a row, those of before half as often
+					 * as they have rows to go; the sum once for each of its terms. */
+					expect_near("ssm", o,
+						    (double)y[(size_t)t * out + h * (size_t)p.head_dim + (size_t)j],
+						    want, 0x1p-22 * (p.state + 2 * ROWS) * (size + 0x1p-4 * len));
+				}
+			}
+		}
+	float *after = malloc(floats * SLOTS * sizeof *after);
+	memcpy(after, x.states, floats * SLOTS * sizeof *after);
+	for (size_t i = 0; i < floats; i++)
+		assert_true(after[floats + i] == x.before[floats + i]);
+	same_everywhere(o, &op, floats, y, after, seed);
+	float *all[] = {a, dt, d, rows, step};
+	for (size_t i = 0; i < N(all); i++)
+		drop(o, x.b, all[i]);
+	bench_close(&x);
+	free(s);
+	free(y);
+	free(after);
+}
+
+static void test_ssm(void **arg)
+{
+	(void)arg;
+	static const struct kn_ssm shapes[] = {
+	    {.groups = 1, .heads = 1, .state = 1, .head_dim = 1, .most = INFINITY},
+	    {.groups = 3, .heads = 6, .state = 5, .head_dim = 7, .most = INFINITY},
+	    {.groups = 1, .heads = 4, .state = 33, .head_dim = 18, .least = 0.5f, .most = 0.75f},
+	    {.groups = 2, .heads = 2, .state = 128, .head_dim = 64, .most = INFINITY},
+	    {.groups = 1, .heads = 3, .state = 16, .head_dim = 130, .least = 0.01f, .most = 1},
+	};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (size_t i = 0; i < N(shapes) && (*o)->ssm != NULL; i++)
+			check_ssm(*o, shapes[i]);
+}
+
+/* Each sequence's states and outputs have the same bits in every instruction set: a column is a chain of its own. */
+static void test_ssm_sets(void **arg)
+{
+	(void)arg;
+	enum { HEADS = 3, STATE = 9, DIM = 83, IN = HEADS * DIM + 2 * STATE };
+	static float y[2][HEADS * DIM];
+	const struct kn_ops *before = NULL;
+	uint64_t seed = state;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		if ((*o)->ssm == NULL || strcmp((*o)->name, "cpu-ref") == 0)
+			continue;
+		state = seed;
+		struct bench x;
+		bench_open(&x, *o, 1, HEADS * STATE * DIM);
+		float *a = random_floats(*o, x.b, HEADS), *rows = random_floats(*o, x.b, IN);
+		float *step = random_floats(*o, x.b, HEADS), *out = guarded(*o, x.b, HEADS * DIM);
+		struct kn_ssm p = {.groups = 1,
+				   .heads = HEADS,
+				   .state = STATE,
+				   .head_dim = DIM,
+				   .a = a,
+				   .dt = a,
+				   .d = a,
+				   .most = INFINITY};
+		const int32_t token = 0, pos = 8, seq = 0;
+		struct kn_step s = {.n_rows = 1,
+				    .row_token = &token,
+				    .row_pos = &pos,
+				    .row_seq = &seq,
+				    .n_seqs = 1,
+				    .states = x.states,
+				    .state_floats = x.floats,
+				    .state_of = x.state_of};
+		assert_int_equal((*o)->step_begin(x.b, &s), 0);
+		assert_int_equal((*o)->ssm(x.b, &p, rows, step, 1, out), 0);
+		assert_int_equal((*o)->step_end(x.b), 0);
+		memcpy(y[before != NULL], out, sizeof y[0]);
+		if (before != NULL && memcmp(y[0], y[1], sizeof y[0]) != 0)
+			fail_msg("%s and %s differ", before->name, (*o)->name);
+		before = *o;
+		memcpy(y[0], out, sizeof y[0]);
+		float *all[] = {a, rows, step, out};
+		for (size_t i = 0; i < N(all); i++)
+			drop(*o, x.b, all[i]);
+		bench_close(&x);
+	}
+}
+
+/* Norms of groups are norms of each, and squares of what is positive. */
+static void test_beside_ssm(void **arg)
+{
+	(void)arg;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		enum { GROUPS = 3, WIDTH = 37, WIDE = GROUPS * WIDTH };
+		if ((*o)->ssm == NULL)
+			continue;
+		struct kn_backend *b =
+		    open_with(*o, &(struct kn_config){.n_threads = 2, .max_rows = ROWS, .max_width = MOST_WIDE});
+		float *x = random_floats(*o, b, ROWS * WIDE), *gain = random_floats(*o, b, WIDE);
+		float *y = guarded(*o, b, ROWS * WIDE), *one = guarded(*o, b, WIDTH);
+		struct kn_step s = {.n_rows = ROWS};
+		assert_int_equal((*o)->step_begin(b, &s), 0);
+		assert_int_equal((*o)->rmsnorm_groups(b, x, gain, 1e-5f, ROWS, GROUPS, WIDTH, y), 0);
+		for (int i = 0; i < ROWS * GROUPS; i++) {
+			assert_int_equal(
+			    (*o)->rmsnorm(b, x + i * WIDTH, gain + i % GROUPS * WIDTH, 1e-5f, 1, WIDTH, one), 0);
+			assert_memory_equal(one, y + i * WIDTH, WIDTH * sizeof *y);
+		}
+		memcpy(y, x, ROWS * WIDE * sizeof *y);
+		y[5] = NAN;
+		assert_int_equal((*o)->relu_square(b, y, ROWS, WIDE), 0);
+		assert_int_equal((*o)->step_end(b), 0);
+		assert_true(isnan(y[5]));
+		for (int i = 6; i < ROWS * WIDE; i++)
+			assert_true(y[i] == (x[i] > 0 ? x[i] * x[i] : 0));
+		float *all[] = {x, gain, y, one};
+		for (size_t i = 0; i < N(all); i++)
+			drop(*o, b, all[i]);
+		(*o)->close(b);
+	}
+}
+
 /* ---- gates ---- */
 
 static void test_gates(void **arg)
@@ -330,7 +501,9 @@ static void test_refused(void **arg)
 	static const struct {
 		const char *shape, *said;
 	} kinds[] = {{"tiny-lfm2", "has no recurrent layers (short convolutions)"},
-		     {"tiny-qwen3.5", "has no recurrent layers (the gated delta rule)"}};
+		     {"tiny-qwen3.5", "has no recurrent layers (the gated delta rule)"},
+		     {"tiny-granite4", "has no recurrent layers (state spaces)"},
+		     {"tiny-nemotron-h", "has no recurrent layers (state spaces)"}};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (size_t i = 0; i < N(kinds) && (*o)->conv == NULL; i++) {
 			char path[] = "/tmp/sluice-recurrent-XXXXXX";
@@ -355,7 +528,9 @@ static void test_refused(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv), cmocka_unit_test(test_delta),
-					   cmocka_unit_test(test_gates), cmocka_unit_test(test_refused)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv),       cmocka_unit_test(test_delta),
+					   cmocka_unit_test(test_ssm),        cmocka_unit_test(test_ssm_sets),
+					   cmocka_unit_test(test_beside_ssm), cmocka_unit_test(test_gates),
+					   cmocka_unit_test(test_refused)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models some of whose layers keep a state, with random weights: short convolutions and the gated delta rule, dense and
- * with experts. Every answer is, bit for bit, the one of the request alone with nothing computed before: in batches, in
- * other chunks and pages, after hits (whole, in part, of snapshots), pre-empted, with drafts, several choices and
- * beams, on one thread and on two. A conversation goes on from its last turn each time. More of states:
- * tests/sim/test_states_sim.c.
+ * Models some of whose layers keep a state, with random weights: short convolutions, the gated delta rule and state
+ * spaces, dense and with experts. Every answer is, bit for bit, the one of the request alone with nothing computed
+ * before: in batches, in other chunks and pages, after hits (whole, in part, of snapshots), pre-empted, with drafts,
+ * several choices and beams, on one thread and on two. A conversation goes on from its last turn each time. More of
+ * states: tests/sim/test_states_sim.c.
  */
 #include "crowd_run.h"
 
@@ -15,8 +15,7 @@
 /* Bytes for 36 pages for six sequences, and six snapshots, or as many as half of the memory holds. */
 static uint64_t scarce(const struct model_arch *a)
 {
-	uint64_t page =
-	    kv_page_bytes(KN_F16, CROWD_PAGE, arch_n_attending(a, a->n_layers), a->n_kv_heads, a->head_dim);
+	uint64_t page = kv_page_bytes(KN_F16, CROWD_PAGE, arch_n_attending(a, a->n_layers), a->n_kv_heads, a->head_dim);
 	uint64_t pages = 36 * page, states = 6 * arch_state(a) * sizeof(float);
 	return 2 * states <= pages ? pages + 2 * states : states <= pages ? 2 * pages : pages + states;
 }
@@ -93,11 +92,9 @@ static void as_alone(void **state)
 	static const struct {
 		const char *shape;
 		int n_requests;
-	} cases[] = {{"tiny-lfm2-2", CROWD_MOST},
-		     {"tiny-lfm2moe", 32},
-		     {"tiny-qwen3.5", 48},
-		     {"tiny-qwen3.5moe", 32},
-		     {"tiny-qwen3next", 32}};
+	} cases[] = {{"tiny-lfm2-2", CROWD_MOST}, {"tiny-lfm2moe", 32},    {"tiny-qwen3.5", 48},
+		     {"tiny-qwen3.5moe", 32},     {"tiny-qwen3next", 32},  {"tiny-granite4moe", 32},
+		     {"tiny-nemotron-h-2", 32},   {"tiny-nemotron3-2", 24}};
 	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
 	char path[256];
 	assert_non_null(expect);

@@ -240,6 +240,51 @@ static void test_delta(void **arg)
 	model_file_close(f);
 }
 
+/* Granite 4's experts [n][gates, ups][in], and its shared half, which is the dense one without experts. */
+static void test_granite(void **arg)
+{
+	(void)arg;
+	static const char *const kinds[] = {"_shexp", ""};
+	float *x = counted(144);
+	for (int k = 0; k < 2; k++) {
+		char config[256], name[64];
+		snprintf(config, sizeof config,
+			 "{\"model_type\":\"granitemoehybrid\"," SHAPE ",\"num_local_experts\":%d}", k == 0 ? 3 : 0);
+		write_tensors(
+		    config,
+		    "\"model.layers.0.block_sparse_moe.input_linear.weight\":{\"dtype\":\"F32\",\"shape\":"
+		    "[3,6,4],\"data_offsets\":[0,288]},\"model.layers.0.block_sparse_moe.output_linear.weight\":"
+		    "{\"dtype\":\"F32\",\"shape\":[3,4,3],\"data_offsets\":[288,432]},"
+		    "\"model.layers.1.shared_mlp.input_linear.weight\":{\"dtype\":\"F32\",\"shape\":[6,4],"
+		    "\"data_offsets\":[432,528]},\"model.layers.1.shared_mlp.output_linear.weight\":{\"dtype\":"
+		    "\"F32\",\"shape\":[4,3],\"data_offsets\":[528,576]}",
+		    x, 144 * sizeof *x);
+		struct model_file *f = opened("");
+		float *gates = numbers(f, "blk.0.ffn_gate_exps.weight", KN_F32, 4, 3, 3);
+		float *ups = numbers(f, "blk.0.ffn_up_exps.weight", KN_F32, 4, 3, 3);
+		float *downs = numbers(f, "blk.0.ffn_down_exps.weight", KN_F32, 3, 4, 3);
+		for (int e = 0; e < 3; e++)
+			for (int i = 0; i < 12; i++)
+				assert_true(gates[e * 12 + i] == (float)(e * 24 + i) &&
+					    ups[e * 12 + i] == (float)(e * 24 + 12 + i) &&
+					    downs[e * 12 + i] == (float)(72 + e * 12 + i));
+		float *one[3];
+		static const char *const parts[] = {"gate", "up", "down"};
+		for (int i = 0; i < 3; i++) {
+			snprintf(name, sizeof name, "blk.1.ffn_%s%s.weight", parts[i], kinds[k]);
+			one[i] = numbers(f, name, KN_F32, i == 2 ? 3 : 4, i == 2 ? 4 : 3, 1);
+			for (int j = 0; j < 12; j++)
+				assert_true(one[i][j] == (float)(108 + 12 * i + j));
+			free(one[i]);
+		}
+		free(gates);
+		free(ups);
+		free(downs);
+		model_file_close(f);
+	}
+	free(x);
+}
+
 static void test_refused(void **arg)
 {
 	(void)arg;
@@ -260,6 +305,10 @@ static void test_refused(void **arg)
 	     "\"model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F32\",\"shape\":[1,3,3],"
 	     "\"data_offsets\":[0,36]}",
 	     "gate_up_proj has a shape or dtype that does not fit", 36},
+	    {"{\"model_type\":\"granitemoehybrid\"}",
+	     "\"model.layers.0.shared_mlp.input_linear.weight\":{\"dtype\":\"F32\",\"shape\":[3,3],"
+	     "\"data_offsets\":[0,36]}",
+	     "input_linear.weight has a shape or dtype that does not fit", 36},
 	    {"{\"model_type\":\"falcon\"}",
 	     "\"transformer.h.0.self_attention.query_key_value.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],"
 	     "\"data_offsets\":[0,48]}",
@@ -286,6 +335,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_transposed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_heads, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_delta, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_granite, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,15 @@
 	SHAPE ",\"num_hidden_layers\":4,\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,"   \
 	      "\"linear_key_head_dim\":4,\"linear_value_head_dim\":4,\"linear_conv_kernel_dim\":4," \
 	      "\"full_attention_interval\":4,\"partial_rotary_factor\":0.5,\"rope_theta\":10000"
+#define MAMBA                                                                                                      \
+	SHAPE ",\"num_hidden_layers\":4,\"layer_types\":[\"mamba\",\"attention\",\"mamba\",\"mamba\"],\"mamba_n_"  \
+	      "heads\":4,"                                                                                         \
+	      "\"mamba_d_head\":4,\"mamba_n_groups\":1,\"mamba_d_state\":4,\"mamba_d_conv\":4,\"mamba_expand\":2," \
+	      "\"shared_intermediate_size\":8,\"embedding_multiplier\":12,\"residual_multiplier\":0.25,"           \
+	      "\"attention_multiplier\":0.1,\"logits_scaling\":8,\"time_step_limit\":[0,100]"
+#define HALVES                                                                                      \
+	SHAPE ",\"num_hidden_layers\":4,\"mamba_num_heads\":4,\"mamba_head_dim\":4,\"n_groups\":2," \
+	      "\"ssm_state_size\":4,\"conv_kernel\":4,\"layer_norm_epsilon\":1e-5,\"time_step_limit\":[0,100]"
 #define LIKE_QWEN ",\"num_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":8"
 
 static const char *const configs[] = {
@@ -38,6 +47,11 @@ static const char *const configs[] = {
     "{\"model_type\":\"lfm2_moe\"," LFM LIKE_QWEN ",\"num_dense_layers\":1,\"routed_scaling_factor\":1}",
     "{\"model_type\":\"qwen3_5_text\"," DELTA "}",
     "{\"model_type\":\"qwen3_next\"," DELTA LIKE_QWEN ",\"shared_expert_intermediate_size\":8}",
+    "{\"model_type\":\"granitemoehybrid\"," MAMBA ",\"num_local_experts\":4,\"num_experts_per_tok\":2}",
+    "{\"model_type\":\"nemotron_h\"," HALVES ",\"hybrid_override_pattern\":\"M-*M\"}",
+    "{\"model_type\":\"nemotron_h\"," HALVES ",\"hybrid_override_pattern\":\"ME*E\",\"n_routed_experts\":8,"
+    "\"num_experts_per_tok\":2,\"moe_intermediate_size\":8,\"moe_shared_expert_intermediate_size\":8,"
+    "\"n_shared_experts\":1,\"moe_latent_size\":8,\"n_group\":4,\"topk_group\":2,\"routed_scaling_factor\":2.5}",
     "{\"model_type\":\"llama4_text\"," SHAPE ",\"num_local_experts\":4,\"num_experts_per_tok\":1,"
     "\"intermediate_size_mlp\":32,\"interleave_moe_layer_step\":1,\"moe_layers\":[0],\"no_rope_layers\":[1],"
     "\"no_rope_layer_interval\":4,\"attention_chunk_size\":512,\"attn_temperature_tuning\":4,\"attn_scale\":0.1,"
@@ -88,7 +102,8 @@ static void check_sums(const struct model_arch *a)
 	assert_true(rows < UINT64_C(1) << 40 && arch_state(a) < UINT64_C(1) << 48);
 	assert_true(a->rope.n_rot <= 2 * ARCH_MAX_ROT && a->rope.n_rot % 2 == 0);
 	for (int i = 0; i < a->n_layers; i++)
-		assert_true(arch_window(a, i) >= 0 && (arch_mixes(a, i) || arch_turns(a, i) || !arch_recurs(a, i)));
+		assert_true(arch_window(a, i) >= 0 && !(arch_attends(a, i) && arch_recurs(a, i)) &&
+			    (!arch_mixes(a, i) || arch_has_ff(a, i)));
 }
 
 /* Whether it is read. */
