@@ -162,6 +162,67 @@ static void hostile_keys(void **state)
 	}
 }
 
+/* Tensors of Mamba-2 layers: a name's 4 bytes behind it are the number of dimensions, then 8 for each of them. */
+static void hostile_tensors(void **state)
+{
+	(void)state;
+	struct sl_err none;
+	static const struct {
+		const char *shape, *tensor;
+		size_t offset;
+		uint32_t value;
+		const char *said;
+	} bad[] = {
+	    {"tiny-granite4", "blk.0.ssm_in.weight", 12, 1127,
+	     "tensor blk.0.ssm_in.weight is 256 × 1127, not 256 × 1096"},
+	    {"tiny-granite4", "blk.0.ssm_conv1d.weight", 4, 3,
+	     "tensor blk.0.ssm_conv1d.weight is not a vector of 2304"},
+	    {"tiny-granite4", "blk.0.ssm_conv1d.bias", 4, 64, "tensor blk.0.ssm_conv1d.bias is not a vector of 576"},
+	    {"tiny-granite4", "blk.0.ssm_a", 12, 7, "tensor blk.0.ssm_a is not a vector of 8 floats"},
+	    {"tiny-granite4", "blk.0.ssm_d", 12, 7, "tensor blk.0.ssm_d is not a vector of 8 floats"},
+	    {"tiny-granite4", "blk.0.ssm_dt.bias", 4, 4, "tensor blk.0.ssm_dt.bias is not a vector of 8 floats"},
+	    {"tiny-nemotron-h", "blk.0.ssm_norm.weight", 12, 1, "tensor blk.0.ssm_norm.weight is not a vector of 512"},
+	    {"tiny-nemotron-h", "blk.0.ssm_out.weight", 4, 256, "tensor blk.0.ssm_out.weight is 256 × 256"},
+	    {"tiny-nemotron3-2", "blk.1.ffn_latent_up.weight", 4, 32, "blk.1.ffn_latent_up.weight is 32 × 192"},
+	    {"tiny-nemotron3-2", "blk.1.ffn_up_exps.weight", 20, 5, "blk.1.ffn_up_exps.weight is 64 × 96 × 5"},
+	    /* A name that nothing reads. */
+	    {"tiny-nemotron-h", "blk.0.ssm_", SIZE_MAX, 'x', "is missing"},
+	};
+	const struct kn_ops *o = kn_select("auto", &none);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct bytes b;
+		write_file(bad[i].shape, &b);
+		uint8_t *at = random_file_after(b.at, b.n, bad[i].tensor);
+		memcpy(at + (bad[i].offset == SIZE_MAX ? 0 : bad[i].offset), &bad[i].value,
+		       bad[i].offset == SIZE_MAX ? 1 : 4);
+		md_write(dir, "model.gguf", b.at, b.n);
+		free(b.at);
+		random_file_refused("model.gguf", o, bad[i].said);
+	}
+}
+
+/* Decays that are no numbers, in either format's form. */
+static void hostile_decays(void **state)
+{
+	(void)state;
+	static const float bad[] = {NAN, INFINITY, -INFINITY};
+	struct sl_err none;
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct bytes b;
+		write_file("tiny-granite4", &b);
+		struct model_file *f = opened("model.gguf");
+		const struct model_tensor *t = model_file_find(f, "blk.3.ssm_a");
+		uint8_t *at = memmem(b.at, b.n, t->data, (size_t)t->bytes);
+		assert_non_null(at);
+		memcpy(at + 2 * sizeof(float), &bad[i], sizeof(float));
+		model_file_close(f);
+		md_write(dir, "model.gguf", b.at, b.n);
+		free(b.at);
+		random_file_refused("model.gguf", kn_select("auto", &none),
+				    "tensor blk.3.ssm_a gives head 2 a decay that is no number");
+	}
+}
+
 /* ---- Hugging Face ---- */
 
 #define HYBRID                                                                                           \
@@ -525,6 +586,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(written_and_read, setup, teardown),
 	    cmocka_unit_test_setup_teardown(hostile_keys, setup, teardown),
+	    cmocka_unit_test_setup_teardown(hostile_tensors, setup, teardown),
+	    cmocka_unit_test_setup_teardown(hostile_decays, setup, teardown),
 	    cmocka_unit_test_setup_teardown(configurations, setup, teardown),
 	    cmocka_unit_test_setup_teardown(lfm2_in_both_formats, setup, teardown),
 	    cmocka_unit_test_setup_teardown(nemotron_in_both_formats, setup, teardown),
