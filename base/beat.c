@@ -99,7 +99,7 @@ static bool all_fresh(uint64_t now)
 }
 
 /* With the lock held. False when the byte did not go out. */
-static bool send_byte(enum beat_message m)
+static bool send_byte(int m)
 {
 	char c = (char)m;
 	ssize_t n;
@@ -187,6 +187,14 @@ void beat_ready(bool ready)
 	if (beat.running)
 		pthread_cond_signal(&beat.changed);
 	pthread_mutex_unlock(&beat.lock);
+}
+
+bool beat_ask(enum beat_ask what)
+{
+	pthread_mutex_lock(&beat.lock);
+	bool sent = beat.running && beat.fd >= 0 && send_byte((int)what);
+	pthread_mutex_unlock(&beat.lock);
+	return sent;
 }
 
 void beat_stop(void)

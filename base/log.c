@@ -25,9 +25,14 @@ COUNTER(dropped, "sluice_log_lines_dropped_total", "Log lines that standard erro
 enum { TEXT_LINE = 2048, JSON_LINE = 4096, MESSAGE_MOST = 2048, MESSAGE_ROOM = 1024 };
 
 static const char *log_process = "sluice";
-static atomic_int log_least = LOG_INFO, log_form = LOG_TEXT;
+static atomic_int log_form = LOG_TEXT;
 
-static const char *const level_names[] = {"debug", "info", "warn", "error"};
+atomic_int log_least[LOG_N_SUBSYSTEMS] = {LOG_INFO, LOG_INFO, LOG_INFO, LOG_INFO, LOG_INFO,
+					  LOG_INFO, LOG_INFO, LOG_INFO, LOG_INFO};
+
+const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
+const char *const log_subsystem_names[] = {"general",   "step",   "cache", "cascade", "routing",
+					   "admission", "access", "store", "admin",   NULL};
 
 void log_init(const char *process, enum log_level least)
 {
@@ -35,11 +40,25 @@ void log_init(const char *process, enum log_level least)
 	log_set_level(least);
 }
 
-void log_set_level(enum log_level least) { atomic_store_explicit(&log_least, (int)least, memory_order_relaxed); }
+void log_set_level(enum log_level least)
+{
+	for (int i = 0; i < LOG_N_SUBSYSTEMS; i++)
+		atomic_store_explicit(&log_least[i], (int)least, memory_order_relaxed);
+}
+
+void log_set_levels(const struct log_levels *l)
+{
+	for (int i = 0; i < LOG_N_SUBSYSTEMS; i++)
+		atomic_store_explicit(&log_least[i], l->least[i], memory_order_relaxed);
+}
+
+void log_get_levels(struct log_levels *out)
+{
+	for (int i = 0; i < LOG_N_SUBSYSTEMS; i++)
+		out->least[i] = (uint8_t)atomic_load_explicit(&log_least[i], memory_order_relaxed);
+}
 
 void log_set_format(enum log_format format) { atomic_store_explicit(&log_form, (int)format, memory_order_relaxed); }
-
-bool log_takes(enum log_level level) { return (int)level >= atomic_load_explicit(&log_least, memory_order_relaxed); }
 
 static size_t print_time(char *out, size_t room)
 {
@@ -62,7 +81,7 @@ static void emit_text(enum log_level level, const char *fmt, va_list ap)
 {
 	char line[TEXT_LINE];
 	size_t n = print_time(line, sizeof line);
-	n += (size_t)snprintf(line + n, sizeof line - n, " %s %s: ", level_names[level], log_process);
+	n += (size_t)snprintf(line + n, sizeof line - n, " %s %s: ", log_level_names[level], log_process);
 	int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
 	if (m < 0)
 		return;
@@ -154,7 +173,7 @@ static void emit_json(enum log_level level, const struct log_field *fields, size
 	struct json_line l = {.end = JSON_LINE - MESSAGE_ROOM};
 	print_time(time, sizeof time);
 	snprintf(head, sizeof head, "{\"time\":\"%s\",\"level\":\"%s\",\"process\":\"%s\",\"thread\":%d", time,
-		 level_names[level], log_process, (int)gettid());
+		 log_level_names[level], log_process, (int)gettid());
 	if (vsnprintf(message, sizeof message, fmt, ap) < 0)
 		return;
 	message[utf8_whole_prefix((const uint8_t *)message, strlen(message))] = '\0';
@@ -171,15 +190,13 @@ static void emit_json(enum log_level level, const struct log_field *fields, size
 
 static void emit_line(enum log_level level, const struct log_field *fields, size_t n, const char *fmt, va_list ap)
 {
-	if (!log_takes(level))
-		return;
 	if (atomic_load_explicit(&log_form, memory_order_relaxed) == LOG_JSON)
 		emit_json(level, fields, n, fmt, ap);
 	else
 		emit_text(level, fmt, ap);
 }
 
-void log_at(enum log_level level, const char *fmt, ...)
+void log_write(enum log_level level, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -187,7 +204,7 @@ void log_at(enum log_level level, const char *fmt, ...)
 	va_end(ap);
 }
 
-void log_fields(enum log_level level, const struct log_field *fields, size_t n, const char *fmt, ...)
+void log_write_fields(enum log_level level, const struct log_field *fields, size_t n, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);

@@ -24,6 +24,8 @@
  *
  * Thread: the client's.
  */
+#define LOG_SUBSYSTEM LOG_STORE
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +34,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
 #include "base/log.h"
 #include "base/peer.h"
 #include "cache/redis_priv.h"
@@ -98,6 +101,8 @@ static void set_state(struct redis_link *l, enum link_state to)
 	l->state = to;
 	metric_add(&cache_m_up, (to == LINK_UP) - (from == LINK_UP));
 	snprintf(l->text, sizeof l->text, to == LINK_UP || to == LINK_CONNECTING ? "%s" : "%s: %s", names[to], l->why);
+	if (from != to)
+		flight_note(FLIGHT_STORE, (uint64_t)to, (uint64_t)from, 0, 0, 0);
 	if (from != to && to == LINK_UP) {
 		log_info("store: connected to Redis");
 	} else if (to == LINK_DOWN && from != LINK_PROBING) {

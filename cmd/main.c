@@ -51,6 +51,7 @@ static const struct command commands[] = {
     {"list", cmd_list, "list the models that were pulled"},
     {"rm", cmd_rm, "remove a pulled model"},
     {"cascade", cmd_cascade, "learn from logged outcomes of the cascade, and report"},
+    {"flight", cmd_flight, "print a dump of the flight recorder"},
     {"chat", cmd_chat, "chat with a server in this terminal"},
     {"batch", cmd_batch, "send a file of requests to a server"},
     {"doctor", cmd_doctor, "examine this machine, or the way to a server"},

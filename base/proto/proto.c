@@ -30,6 +30,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_CANCEL:
 	case PROTO_PING:
 	case PROTO_KEEP:
+	case PROTO_LEVELS:
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
@@ -45,11 +46,12 @@ uint32_t proto_type_max(uint8_t type)
 
 const char *proto_type_name(uint8_t type)
 {
-	static const char *const to_engine[] = {"?", "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT", "PING", "KEEP"};
+	static const char *const to_engine[] = {"?",     "HELLO", "SUBMIT", "CREDIT", "CANCEL",
+						"COUNT", "PING",  "KEEP",   "LEVELS"};
 	static const char *const to_gateway[] = {
 	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
 	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
-	if (type <= PROTO_KEEP)
+	if (type <= PROTO_LEVELS)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
 		return to_gateway[type - PROTO_MODEL];
@@ -256,6 +258,27 @@ int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl
 	if (out->model >= PROTO_MAX_MODELS)
 		return proto_out_of_bounds(err, PROTO_KEEP, "model");
 	return proto_r_end(&r, PROTO_KEEP, err);
+}
+
+int proto_put_levels(struct sl_buf *out, const struct proto_levels *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_LEVELS, 0);
+	proto_w_u8(&w, m->n);
+	for (unsigned i = 0; i < m->n; i++)
+		proto_w_u8(&w, m->least[i]);
+	return proto_w_end(&w);
+}
+
+int proto_get_levels(const uint8_t *p, size_t n, struct proto_levels *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	out->n = proto_r_u8(&r);
+	if (out->n > PROTO_MAX_LEVELS)
+		return proto_out_of_bounds(err, PROTO_LEVELS, "n");
+	for (unsigned i = 0; i < out->n; i++)
+		if ((out->least[i] = proto_r_u8(&r)) > PROTO_LAST_LEVEL)
+			return proto_out_of_bounds(err, PROTO_LEVELS, "least");
+	return proto_r_end(&r, PROTO_LEVELS, err);
 }
 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)

@@ -61,7 +61,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 14,
+	PROTO_VERSION = 15,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -88,6 +88,8 @@ enum {
 	PROTO_MAX_LISTED = 1 << 19,       /* ids that a COUNTED lists */
 	PROTO_MAX_COUNTED_TEXT = 1 << 20, /* bytes of text that it has */
 	PROTO_MAX_EMBEDDING = 16384,      /* numbers of one */
+	PROTO_MAX_LEVELS = 32,            /* subsystems of the log */
+	PROTO_LAST_LEVEL = 3,             /* enum log_level */
 };
 
 enum proto_type {
@@ -98,6 +100,7 @@ enum proto_type {
 	PROTO_COUNT = 5,
 	PROTO_PING = 6,
 	PROTO_KEEP = 7,
+	PROTO_LEVELS = 8,
 	PROTO_MODEL = 33,
 	PROTO_QUEUED = 34,
 	PROTO_TOKENS = 35,
@@ -420,6 +423,13 @@ struct proto_keep {
 	uint32_t keep_ms; /* after the tenant's last use */
 };
 
+/* The least level of each subsystem of the log (base/log.h), in its order. An engine that knows fewer subsystems
+ * ignores the rest, one that knows more keeps theirs. */
+struct proto_levels {
+	uint8_t n;
+	uint8_t least[PROTO_MAX_LEVELS];
+};
+
 struct proto_counted {
 	uint8_t error; /* enum proto_error */
 	uint32_t n_tokens;
@@ -525,6 +535,7 @@ int proto_put_submit(struct sl_buf *out, uint64_t id, const struct proto_submit 
 int proto_put_credit(struct sl_buf *out, uint64_t id, const struct proto_credit *m);
 int proto_put_cancel(struct sl_buf *out, uint64_t id);
 int proto_put_keep(struct sl_buf *out, const struct proto_keep *m);
+int proto_put_levels(struct sl_buf *out, const struct proto_levels *m);
 int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m);
 int proto_put_ping(struct sl_buf *out, uint64_t nonce);
 int proto_put_model(struct sl_buf *out, const struct proto_model *m);
@@ -547,6 +558,7 @@ int proto_get_hello(const uint8_t *p, size_t n, struct proto_hello *out, struct 
 int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struct sl_err *err);
 int proto_get_credit(const uint8_t *p, size_t n, struct proto_credit *out, struct sl_err *err);
 int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl_err *err);
+int proto_get_levels(const uint8_t *p, size_t n, struct proto_levels *out, struct sl_err *err);
 int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err);
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);

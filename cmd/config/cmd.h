@@ -26,6 +26,7 @@ int cmd_config(int argc, char **argv);
 int cmd_keys(int argc, char **argv);
 int cmd_model(int argc, char **argv);
 int cmd_cascade(int argc, char **argv);
+int cmd_flight(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_rm(int argc, char **argv);

@@ -142,6 +142,7 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 
 int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config *cfg)
 {
+	struct log_levels levels;
 	struct sl_err err;
 	if (o->path == NULL) {
 		fprintf(stderr, "sluice: no configuration: use -c FILE, or create %s or %s\n", usual_files[0],
@@ -153,6 +154,8 @@ int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config
 		return CMD_EXIT_CONFIG;
 	}
 	log_init(name, (enum log_level)cfg->log_level);
+	sluice_log_levels(cfg, &levels);
+	log_set_levels(&levels);
 	log_set_format((enum log_format)cfg->log_format);
 	return 0;
 }

@@ -34,7 +34,8 @@
 #define MINUTE 60000.0
 #define HOUR 3600000.0
 
-static const char *const log_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const subsystem_levels[] = {"default", "debug", "info", "warn", "error", NULL};
+#define ROW_LEVEL(name, of) ROW_ENUM("log.levels." name, ROOT(log_levels[of]), "default", subsystem_levels)
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const backends[] = {"auto",    "cpu-ref",      "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni",
 				       "cpu-amx", "cpu-amx-int8", "cuda",     "cuda-emulated", NULL};
@@ -145,7 +146,16 @@ static const struct conf_row listener_rows[] = {
 
 static const struct conf_row all_rows[] = {
     ROW("state", CONF_STRING, ROOT(state), "state", 1, 80),
-    ROW_ENUM("log.level", ROOT(log_level), "info", log_levels),
+    ROW_ENUM("log.level", ROOT(log_level), "info", log_level_names),
+    ROW_LEVEL("general", LOG_GENERAL),
+    ROW_LEVEL("step", LOG_STEP),
+    ROW_LEVEL("cache", LOG_CACHE),
+    ROW_LEVEL("cascade", LOG_CASCADE),
+    ROW_LEVEL("routing", LOG_ROUTING),
+    ROW_LEVEL("admission", LOG_ADMISSION),
+    ROW_LEVEL("access", LOG_ACCESS),
+    ROW_LEVEL("store", LOG_STORE),
+    ROW_LEVEL("admin", LOG_ADMIN),
     ROW_ENUM("log.format", ROOT(log_format), "text", log_formats),
     ROW("log.requests.to", CONF_STRING, ROOT(gateway.requests.to), "off", 1, 4000),
     ROW("log.requests.sample", CONF_FLOAT, ROOT(gateway.requests.sample), "1", 0, 1),
@@ -346,6 +356,12 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.limits.quota_wait", CONF_DURATION, ROOT(gateway.limits.quota_wait_ms), "5s", 0, HOUR),
     ROW_END,
 };
+
+void sluice_log_levels(const struct sluice_config *cfg, struct log_levels *out)
+{
+	for (int i = 0; i < LOG_N_SUBSYSTEMS; i++)
+		out->least[i] = (uint8_t)(cfg->log_levels[i] > 0 ? cfg->log_levels[i] - 1 : cfg->log_level);
+}
 
 /* ---- keys that need a restart ---- */
 

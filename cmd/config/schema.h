@@ -7,6 +7,7 @@
 #define CMD_SCHEMA_H
 
 #include "base/conf/conf.h"
+#include "base/log.h"
 #include "cascade/cascade.h"
 #include "engine/engine.h"
 #include "gateway/config/gw_config.h"
@@ -86,8 +87,9 @@ struct hub_settings {
 
 struct sluice_config {
 	char *state;
-	int log_level;  /* enum log_level */
-	int log_format; /* enum log_format */
+	int log_level;                    /* enum log_level */
+	int log_levels[LOG_N_SUBSYSTEMS]; /* 0: log_level; else 1 + enum log_level */
+	int log_format;                   /* enum log_format */
 	struct supervisor_settings supervisor;
 	struct engine_settings engine;
 	struct echo_settings echo;
@@ -119,6 +121,9 @@ void sluice_config_free(struct sluice_config *cfg);
 /* Configurations use this descriptor as their state folder from now on: this process may not be able to enter its
  * parents. */
 void sluice_config_state_fd(int fd);
+
+/* Levels of all subsystems. */
+void sluice_log_levels(const struct sluice_config *cfg, struct log_levels *out);
 
 /* The table of keys; ends with key == NULL. */
 const struct conf_row *sluice_config_rows(void);

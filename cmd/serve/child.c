@@ -6,7 +6,9 @@
  *   with jitter, so that a crash loop costs little and two boxes do not restart in step.
  * - Children have process groups of their own: a Ctrl-C in the terminal reaches the supervisor
  *   alone. If the supervisor is killed, the kernel kills them (PDEATHSIG).
- * - A replaceable child starts with SIGHUP and SIGUSR2 blocked: early ones stay pending instead of ending it.
+ * - A replaceable child starts with SIGHUP and SIGUSR2 blocked, every child of ours with SIGUSR1: early ones stay
+ * pending
+ *   instead of ending it.
  * - Sockets are sent before the fork, so they are there when the child first reads.
  */
 #include "cmd/serve/child.h"
@@ -119,6 +121,8 @@ static _Noreturn void child_exec(const struct start *s)
 
 	sigset_t blocked;
 	sigemptyset(&blocked);
+	if (s->foreign_exe == NULL)
+		sigaddset(&blocked, SIGUSR1);
 	if (s->replaceable) {
 		sigaddset(&blocked, SIGHUP);
 		sigaddset(&blocked, SIGUSR2);

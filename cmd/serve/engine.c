@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "cmd/confine/confine.h"
 #include "cmd/serve/core_dump.h"
+#include "cmd/serve/recorder.h"
 #include "engine/file/map_file.h"
 
 static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv)
@@ -33,6 +34,7 @@ int cmd_engine(int argc, char **argv)
 	rc = confine(&o, &cfg, SANDBOX_ENGINE);
 	if (rc != 0)
 		return rc;
+	start_flight_recorder("engine", &cfg);
 	struct eng_server_config srv = {
 	    .socket_path = cfg.engine.socket,
 	    .beat_fd = o.beat_fd,

@@ -4,6 +4,7 @@
  */
 #include "cmd/confine/confine.h"
 #include "cmd/serve/core_dump.h"
+#include "cmd/serve/recorder.h"
 #include "cmd/serve/reload.h"
 #include "gateway/server/gateway.h"
 #include "gateway/auth/snapshot.h"
@@ -18,12 +19,14 @@ static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **o
 	int rc = reload_config(o, now->owner, RESTART_GATEWAY, !is_child(o), NULL, &cfg, err);
 	if (rc != 0)
 		return rc;
-	int level = cfg->log_level, format = cfg->log_format;
+	const int format = cfg->log_format;
+	struct log_levels levels;
+	sluice_log_levels(cfg, &levels);
 	cfg->gateway.sockets_stay = o->sockets_stay;
 	rc = gw_snapshot_create(&cfg->gateway, cfg, reload_config_free, out);
 	if (rc != 0)
 		return sl_errf(err, rc, "no memory for the configuration");
-	log_set_level((enum log_level)level);
+	log_set_levels(&levels);
 	log_set_format((enum log_format)format);
 	return 0;
 }
@@ -45,6 +48,7 @@ int cmd_gateway(int argc, char **argv)
 		reload_config_free(cfg);
 		return rc;
 	}
+	start_flight_recorder("gateway", cfg);
 	cfg->gateway.beat_fd = o.beat_fd;
 	cfg->gateway.handover_fd = o.handover_fd;
 	cfg->gateway.takeover = o.takeover;

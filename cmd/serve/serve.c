@@ -392,10 +392,12 @@ static void set_times(struct serving *s)
 
 static void adopt(struct serving *s, struct sluice_config *fresh)
 {
+	struct log_levels levels;
 	reload_config_free(s->cfg);
 	s->cfg = fresh;
 	set_times(s);
-	log_set_level((enum log_level)fresh->log_level);
+	sluice_log_levels(fresh, &levels);
+	log_set_levels(&levels);
 	log_set_format((enum log_format)fresh->log_format);
 	warn_of_exposure(&fresh->gateway);
 }

@@ -49,7 +49,8 @@ struct supervisor {
 	bool has_terminal; /* at its start */
 	bool announced;
 	bool ending;
-	bool reload_due; /* requested during an upgrade */
+	bool reload_due;              /* requested during an upgrade */
+	bool reload_asked, end_asked; /* by a child (on_ask) */
 	int status;
 	uint64_t looked_ns; /* when poll() last returned */
 	uint64_t report_ns; /* when the manager is due a sign of life */
@@ -295,9 +296,34 @@ static void announce_when_ready(struct supervisor *s)
 		notify_send(s->cfg->notify, "READY=1");
 }
 
+/* The flight recorders of all processes of ours, and of those that drain. */
+static void dump_flight(const struct supervisor *s)
+{
+	for (int i = 0; i < SLOTS; i++)
+		if (s->at[i].pid > 0 && s->at[i].what->foreign_exe == NULL)
+			kill(s->at[i].pid, SIGUSR1);
+}
+
+/* What an administrator has asked the gateway for. */
+static void on_ask(struct supervisor *s, const struct child *c, uint8_t what)
+{
+	if (!c->what->replaceable || s->ending)
+		return;
+	if (what == BEAT_ASK_FLIGHT)
+		dump_flight(s);
+	else if (what == BEAT_ASK_RELOAD)
+		s->reload_asked = true;
+	else
+		s->end_asked = true;
+}
+
 static void on_byte(void *ctx, struct child *c, uint8_t byte)
 {
 	struct supervisor *s = ctx;
+	if (byte == BEAT_ASK_RELOAD || byte == BEAT_ASK_END || byte == BEAT_ASK_FLIGHT) {
+		on_ask(s, c, byte);
+		return;
+	}
 	if (byte == BEAT_READY && c->state == CHILD_RUNNING) {
 		log_info("%s%s is ready", noun(s, c), c->what->name);
 		child_set_state(c, CHILD_READY);
@@ -450,8 +476,21 @@ static void on_signal(struct supervisor *s, int number)
 		return;
 	else if (number == SIGHUP)
 		reload(s);
+	else if (number == SIGUSR1)
+		dump_flight(s);
 	else if (begin_upgrade(s, &err) != 0)
 		log_error("upgrade refused: %s", err.text);
+}
+
+/* Between two looks at the children, as for signals: both may end or start some. */
+static void do_asked(struct supervisor *s)
+{
+	bool reloads = s->reload_asked && !s->ending, ends = s->end_asked && !s->ending;
+	s->reload_asked = s->end_asked = false;
+	if (reloads)
+		reload(s);
+	if (ends)
+		begin_end(s, "asked by an administrator");
 }
 
 static void on_signals(struct supervisor *s)
@@ -520,6 +559,7 @@ static void turn(struct supervisor *s)
 	if (s->at[NEWCOMER].state == CHILD_READY && child_alive(&s->at[NEWCOMER]) && !s->ending)
 		finish_upgrade(s);
 	on_signals(s);
+	do_asked(s);
 	for (int i = 0; i < SLOTS; i++) {
 		struct child *c = &s->at[i];
 		if (child_deadline(s->cfg, c) <= now)
@@ -540,7 +580,7 @@ static void take_sockets(struct supervisor *s)
 
 int supervise(const struct supervise_config *cfg)
 {
-	static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR2};
+	static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 	struct supervisor s = {
 	    .cfg = cfg, .signal_fd = -1, .has_terminal = terminal_is_there(), .looked_ns = clock_now_ns()};
 	BUG_IF(cfg->n_children > SUPERVISE_MAX_CHILDREN, "supervise: %d children", cfg->n_children);

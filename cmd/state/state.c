@@ -23,8 +23,8 @@
 enum { DEEPEST = 8 };
 
 /* The contents of a state folder. */
-static const char *const names[] = {"run",           "redis",         "tls",           "weights",
-				    "cuda-products", "dev-keys.yaml", "token-secrets", "models"};
+static const char *const names[] = {"run",           "redis",         "tls",    "weights", "cuda-products",
+				    "dev-keys.yaml", "token-secrets", "models", "flight"};
 
 static bool is_ours(const struct stat *st, const struct run_user *u)
 {

@@ -283,6 +283,15 @@ static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct 
 
 /* ---- input ---- */
 
+static void set_levels(const struct proto_levels *m)
+{
+	struct log_levels all;
+	log_get_levels(&all);
+	for (int i = 0; i < LOG_N_SUBSYSTEMS && i < m->n; i++)
+		all.least[i] = m->least[i];
+	log_set_levels(&all);
+}
+
 static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	struct link_hub *hub = l->hub;
@@ -292,6 +301,7 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		struct proto_credit credit;
 		struct proto_count count;
 		struct proto_keep keep;
+		struct proto_levels levels;
 	} m;
 	struct link_seq *s = seq_find(l, h->id);
 	int rc;
@@ -327,6 +337,11 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		rc = proto_get_keep(p, h->length, &m.keep, err);
 		if (rc == 0 && hub->backend->keep != NULL)
 			hub->backend->keep(hub->be, &m.keep);
+		return rc;
+	case PROTO_LEVELS:
+		rc = proto_get_levels(p, h->length, &m.levels, err);
+		if (rc == 0)
+			set_levels(&m.levels);
 		return rc;
 	case PROTO_PING: out_result(l, proto_put_pong(&l->out, h->id)); return 0;
 	default: return sl_errf(err, SL_EPROTO, "only the engine sends %s", proto_type_name(h->type));

@@ -10,11 +10,15 @@
  *
  * The plan counts free pages, so allocation fails only by injected faults; the sequence then skips the step.
  */
+#define LOG_SUBSYSTEM LOG_STEP
+
 #include <math.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
+#include "base/log.h"
 #include "engine/step/choices.h"
 #include "engine/step/embed.h"
 #include "engine/step/in_flight.h"
@@ -230,8 +234,11 @@ void batch_preempt(struct eng_seq *s, uint64_t now)
 	batch_release(s);
 	eng_seq_set_state(&e->counters, s, SEQ_WAITING);
 	sched_update(s->model->sched, &s->sched, now);
-	atomic_fetch_add(&e->preemptions, 1);
+	const unsigned long long total = atomic_fetch_add(&e->preemptions, 1) + 1;
 	s->model->figures.preemptions++;
+	flight_note(FLIGHT_PREEMPT, (uint64_t)s->model->index, s->node.key, eng_seq_n_own(s), total, 0);
+	log_debug("model %s: sequence %llu lost its pages at %u tokens; %llu pre-emptions so far", s->model->name,
+		  (unsigned long long)s->node.key, eng_seq_n_own(s), total);
 }
 
 int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i)
@@ -248,6 +255,22 @@ int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i)
 }
 
 /* ---- the batch ---- */
+
+/* s has got pages: the first token that is not in them is where its prompt has left the cache. */
+static void note_start(const struct eng_seq *s)
+{
+	static const char *const misses[] = {[PROTO_MISS_NONE] = "the rest is less than a page",
+					     [PROTO_MISS_NEW] = "new from there on",
+					     [PROTO_MISS_EVICTED] = "evicted",
+					     [PROTO_MISS_PRIVATE] = "another tenant's",
+					     [PROTO_MISS_SHORT] = "the shared part ends within a page"};
+	const struct eng_model *m = s->model;
+	flight_note(FLIGHT_START, (uint64_t)m->index, s->node.key, s->n_prompt, s->sched.n_past, s->miss);
+	log_of(LOG_CACHE, LOG_DEBUG,
+	       "model %s: sequence %llu has %u prompt tokens and leaves the cache at token %u (%s)%s", m->name,
+	       (unsigned long long)s->node.key, s->n_prompt, s->sched.n_past, misses[s->miss],
+	       s->started_ns != 0 ? ", after a pre-emption" : "");
+}
 
 static void start(struct step *st, struct eng_seq *s, uint64_t now)
 {
@@ -267,6 +290,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	seq_swap_in(s);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
+	note_start(s);
 	if (s->started_ns != 0)
 		return;
 	s->started_ns = now;
@@ -363,6 +387,8 @@ static void measure(struct engine *e, struct eng_model *m, const struct step_in_
 	if (b->n_prefill == 0)
 		m->ns_per_decode_step = average(m->ns_per_decode_step, (double)took_ns);
 	uint32_t n_decoded = b->n_decode - (f->n_dropped < b->n_decode ? f->n_dropped : b->n_decode);
+	flight_note(FLIGHT_LANDED, (uint64_t)m->index, (uint64_t)b->n_rows, took_ns / 1000,
+		    (uint64_t)kv_pool_n_free(m->pool), 0);
 	atomic_fetch_add(&e->steps, 1);
 	atomic_fetch_add(&e->prefill_tokens, b->n_prefill);
 	atomic_fetch_add(&e->decode_tokens, n_decoded);

@@ -2,10 +2,14 @@
  *
  * A model's step records are allocated once, with the model.
  */
+#define LOG_SUBSYSTEM LOG_STEP
+
 #include "engine/step/in_flight.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
+#include "base/log.h"
 
 int in_flight_create(struct eng_model *m)
 {
@@ -60,9 +64,19 @@ struct kn_drawn *in_flight_drawn(const struct eng_model *m)
 	return m->in_flight[m->n_in_flight]->drawn;
 }
 
+static void note(const struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
+{
+	const uint32_t n_waiting = sched_n_queued(m->sched);
+	flight_note(FLIGHT_STEP, (uint64_t)m->index, (uint64_t)b->n_rows, b->n_prefill, plan->n_run, n_waiting);
+	log_debug(
+	    "model %s: a step of %d rows, %u of prompts and %u of decodes, of %u sequences; %u wait, %d pages are free",
+	    m->name, b->n_rows, b->n_prefill, b->n_decode, plan->n_run, n_waiting, kv_pool_n_free(m->pool));
+}
+
 void in_flight_depart(struct step *st, struct eng_model *m, const struct batch *b, const struct sched_plan *plan)
 {
 	struct step_in_flight *f = m->in_flight[m->n_in_flight++];
+	note(m, b, plan);
 	f->b = *b;
 	f->n_dropped = 0;
 	f->n_host = 0;

@@ -27,8 +27,10 @@
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
+#include "base/flight.h"
 
-enum { STEP_SLEEP_MS = 100 }; /* upper bound: the loop must update its heartbeat */
+enum { FLIGHT_EVENTS = 16384 }; /* two a step: the last seconds of a small model, minutes of a large one */
+enum { STEP_SLEEP_MS = 100 };   /* upper bound: the loop must update its heartbeat */
 
 /* ---- the end of a sequence ---- */
 
@@ -668,6 +670,7 @@ void *step_main(void *engine)
 	struct step *st = e->step;
 	uint64_t sleep_until = 0;
 	st->beat_slot = beat_slot("engine step");
+	flight_open("step", FLIGHT_EVENTS);
 	while (!atomic_load(&e->stopping)) {
 		struct mail *mail = mailbox_wait(&e->box, sleep_until);
 		beat_touch(st->beat_slot);
@@ -690,6 +693,7 @@ void *step_main(void *engine)
 		step_finish(st, list_entry(st->all.next, struct eng_seq, in_all), PROTO_FINISH_CANCELLED, 0, "");
 	free_ended(st);
 	beat_slot_close(st->beat_slot);
+	flight_close();
 	return NULL;
 }
 

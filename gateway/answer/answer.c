@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
 #include "gateway/observe/tier_counts.h"
 
 static const struct api_error too_late = {503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
@@ -355,6 +356,8 @@ void answer_admit(struct answer *a)
 		return;
 	answer_set_state(a, ANSWER_RUNNING);
 	a->admitted_ns = clock_now_ns();
+	flight_note(FLIGHT_ADMIT, (uint64_t)a->key->tier->priority, a->runs[0].n_prompt,
+		    (a->admitted_ns - a->started_ns) / 1000, a->max_tokens, (uint64_t)a->n_runs);
 	for (int i = 0; i < a->n_runs; i++)
 		if (!a->runs[i].late)
 			gen_admit(a->runs[i].gen);

@@ -18,6 +18,8 @@
  *
  * Thread: the exchange's. A timer of its own, so that those of answer.c need not know of it.
  */
+#define LOG_SUBSYSTEM LOG_ADMISSION
+
 #include "gateway/answer/answer_load.h"
 
 #include <stdio.h>
@@ -25,6 +27,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/answer/answer_priv.h"
 #include "gateway/admission/refusals.h"
@@ -91,12 +95,21 @@ static struct api_error overloaded(uint64_t retry_ms)
 
 static const char late_text[] = "The server is busy: the first token would come too late.";
 
+static const char *const refusal_names[N_REFUSALS] = {[REFUSED_LATE] = "late",
+						      [REFUSED_FULL] = "full",
+						      [REFUSED_WAITED] = "waited",
+						      [REFUSED_PROMPT] = "prompt",
+						      [REFUSED_DISPLACED] = "displaced"};
+
 /* predicted_ms: until its first token, as far as is known. */
 static void note_refusal(struct exchange *x, enum refusal why, uint64_t predicted_ms, uint64_t retry_ms)
 {
 	if (x != NULL)
 		x->retry_ms = retry_ms < UINT32_MAX ? (unsigned)retry_ms : 0;
 	metric_add(&refused_total[why], 1);
+	flight_note(FLIGHT_LOAD, (uint64_t)why, predicted_ms, retry_ms, 0, 0);
+	log_debug("%s: refused for load (%s), predicted wait %llu ms, to retry in %llu ms", x != NULL ? x->id : "-",
+		  refusal_names[why], (unsigned long long)predicted_ms, (unsigned long long)retry_ms);
 	refusals_note(why, predicted_ms, clock_now_ns());
 }
 
@@ -222,6 +235,7 @@ static void set_degraded(struct answer *a, const char *how)
 	a->load.degraded = how;
 	if (a->x != NULL)
 		a->x->degraded = how;
+	log_debug("%s: degraded for load, by %s", a->seen.request_id, how);
 	metric_add(strcmp(how, "model") == 0 ? &degraded_model : &degraded_length, 1);
 }
 
@@ -638,6 +652,7 @@ bool answer_load_is_cut(struct answer *a)
 	if (a->budget.sent < a->load.cut_at || a->load.cut)
 		return false;
 	a->load.cut = true;
+	log_debug("%s: cut under load after %llu tokens", a->seen.request_id, (unsigned long long)a->budget.sent);
 	metric_add(&cut_total, 1);
 	return true;
 }

@@ -2,8 +2,11 @@
  *
  * Which model an answer is asked of: by name, or the key's default; and whether it can serve now.
  */
+#define LOG_SUBSYSTEM LOG_ROUTING
+
 #include <string.h>
 
+#include "base/log.h"
 #include "gateway/answer/answer.h"
 
 enum { RETRY_AFTER_S = 1 };
@@ -72,7 +75,10 @@ static int choose_auto(struct exchange *x, const char *name)
 		return 0;
 	if (!engine_link_up(x->app->link))
 		return engine_down(x);
-	return m.can_small || m.can_large ? ANSWER_AUTO : loading(x, answer_auto_name, false);
+	if (!m.can_small && !m.can_large)
+		return loading(x, answer_auto_name, false);
+	log_debug("%s: goes to the cascade, tier %s", x->id, x->key->tier->name);
+	return ANSWER_AUTO;
 }
 
 static int cannot(struct exchange *x, const char *name, unsigned does)
@@ -114,5 +120,9 @@ int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
 		return engine_down(x);
 	if (m->state != PROTO_MODEL_READY)
 		return m->state == PROTO_MODEL_FAILED ? loading(x, m->name, true) : loading_at(x, m->name, m->percent);
-	return may_do(m, does) ? index : cannot(x, m->name, does);
+	if (!may_do(m, does))
+		return cannot(x, m->name, does);
+	log_debug("%s: gets the model %s%s, tier %s", x->id, m->name, strcmp(name, m->name) == 0 ? "" : ", by default",
+		  x->key->tier->name);
+	return index;
 }

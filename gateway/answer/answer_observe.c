@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/flight.h"
 #include "base/metrics.h"
 #include "gateway/answer/answer_priv.h"
 #include "gateway/auth/snapshot.h"
@@ -154,5 +155,7 @@ void answer_observe_end(struct answer *a)
 	if (a->runs[0].cascade != NULL)
 		o.switched_ns = cascade_run_switched_ns(a->runs[0].cascade);
 	o.cascade = answer_auto_line(a, line, sizeof line);
+	flight_note(FLIGHT_END, (uint64_t)o.status, o.n_answer, observed_ttft_ns(&o) / 1000,
+		    (o.ended_ns - o.started_ns) / 1000, o.failed);
 	observe_end(&o, cells_of(a), a->snapshot->sinks);
 }

@@ -5,6 +5,8 @@
  * complete. Keys belong to a configuration snapshot (snapshot.h): a reload builds new ones before any thread sees it,
  * and a request keeps the snapshot it was checked against.
  */
+#define LOG_SUBSYSTEM LOG_ACCESS
+
 #include "gateway/resume/replay_follow.h"
 #include "gateway/api/app.h"
 
@@ -16,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/dialect/dialect.h"
@@ -226,6 +229,8 @@ void app_reload(struct gw_app *app, struct gw_snapshot *next)
 	app->now = gw_snapshot_ref(next);
 	app->auth = next->shared;
 	gw_snapshot_unref(before);
+	if (app->t->index == 0)
+		engine_link_levels(app->link);
 }
 
 /* ---- exchanges ---- */
@@ -234,6 +239,13 @@ static void count_answer(const struct exchange *x)
 {
 	int class = x->status < 200 ? 0 : x->status / 100 - 1;
 	metric_add(&answers[answer_row(x->route)][class], 1);
+}
+
+static void note_refusal(const struct exchange *x)
+{
+	if (x->status >= 400)
+		flight_note(FLIGHT_REFUSE, (uint64_t)x->status, answer_row(x->route),
+			    (clock_now_ns() - x->started_ns) / 1000, 0, 0);
 }
 
 /* A request for an answer that got none: it was refused, its client left, or it got a repeated one. */
@@ -333,6 +345,7 @@ static void on_close(void *ctx, struct http_stream *s, enum http_close_reason wh
 	idempotent_end(x->idempotent, false, false);
 	access_cancel(x);
 	count_answer(x);
+	note_refusal(x);
 	observe_unanswered(x);
 	access_line(x, ends[why]);
 	access_release(x);
@@ -575,6 +588,10 @@ static void set_serving(struct gw_app *app, bool serves)
 static void on_link_state(void *ctx)
 {
 	struct gw_app *app = ctx;
+	bool up = engine_link_up(app->link);
+	if (up && !app->link_was_up && app->t->index == 0)
+		engine_link_levels(app->link);
+	app->link_was_up = up;
 	set_serving(app, link_serves(app->link));
 }
 

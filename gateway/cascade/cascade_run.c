@@ -13,12 +13,16 @@
  * Ownership: the generation and the answer each hold a reference; the last one frees the run and its reference to the
  * configuration.
  */
+#define LOG_SUBSYSTEM LOG_CASCADE
+
 #include "gateway/cascade/cascade_run_priv.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
+#include "base/log.h"
 #include "base/err.h"
 #include "gateway/transport/http.h"
 #include "gateway/auth/snapshot.h"
@@ -72,6 +76,13 @@ static void cancel(struct cascade_side *s)
 	cascade_queue_keep(&s->queue, s->n_ready); /* released, but waiting for the store; usually none */
 }
 
+static void note_switch(const struct cascade_run *r, const struct casc_action *a)
+{
+	flight_note(FLIGHT_CASCADE, r->casc.plan, r->casc.escalated, 1, 0, 0);
+	log_debug("%s: %s takes over because of %s, with %u tokens of %s", r->id_text, r->large.name,
+		  casc_reason_name(r->casc.escalated), a->n, r->small.name);
+}
+
 static void act(struct cascade_run *r, const struct casc_action *a)
 {
 	switch ((enum casc_action_kind)a->kind) {
@@ -85,6 +96,7 @@ static void act(struct cascade_run *r, const struct casc_action *a)
 		break;
 	case CASC_DO_ESCALATE:
 		r->switched_ns = clock_now_ns();
+		note_switch(r, a);
 		cascade_feed_flush(r);
 		cascade_side_submit(&r->large, a->n, a->keep);
 		break;

@@ -2,10 +2,14 @@
  *
  * Starts a run: its models, what they are asked, and its plan.
  */
+#define LOG_SUBSYSTEM LOG_CASCADE
+
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
+#include "base/log.h"
 #include "base/err.h"
 #include "gateway/cascade/cascade_prompt.h"
 #include "gateway/cascade/cascade_run_priv.h"
@@ -148,6 +152,13 @@ static int start_code(const struct cascade_run *r)
 	return engine_link_up(r->t->link) ? SL_ELIMIT : SL_ECLOSED;
 }
 
+static void note_plan(const struct cascade_run *r)
+{
+	flight_note(FLIGHT_CASCADE, r->casc.plan, r->casc.why, 0, (uint64_t)(r->score > 0 ? r->score * 1000 : 0), 0);
+	log_debug("%s: plan %s because of %s, score %.3f, tier %s", r->id_text, casc_plan_name(r->casc.plan),
+		  casc_why_name(r->casc.why), (double)r->score, cascade_tier_name(r->tier));
+}
+
 int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32_t window_tokens,
 		      struct subscriber *first, struct generation **gen, struct cascade_run **out)
 {
@@ -171,6 +182,7 @@ int cascade_run_start(struct gw_thread *t, const struct cascade_ask *ask, uint32
 	else
 		cascade_run_step(r, &e);
 	cascade_run_end(r);
+	note_plan(r);
 	if (ask->again == NULL)
 		casc_past_begin(&r->past, &r->casc);
 	rc = r->casc.phase == CASC_OVER ? start_code(r) : 0;

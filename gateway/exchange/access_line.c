@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define LOG_SUBSYSTEM LOG_ACCESS
+
 #include "gateway/exchange/access_line.h"
 
 #include <math.h>

@@ -31,6 +31,7 @@ struct gw_app {
 	struct gw_snapshot *now; /* the configuration, with the keys; counted */
 	struct auth *auth;       /* now's */
 	struct engine_link *link;
+	bool link_was_up;   /* as on_state last reported */
 	bool serving;       /* the link is up and a model is ready; counted over all threads */
 	struct event *tick; /* thread 0: engine gauges */
 	int64_t started_s;  /* seconds since 1970 */

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/flight.h"
 #include "base/log.h"
 #include "base/peer.h"
 #include "gateway/generation/submit_frame.h"
@@ -152,6 +153,8 @@ static void go_down(struct engine_link *l, const char *why)
 		log_warn("the engine has gone: %s", why);
 	else if (!l->told)
 		log_info("waiting for the engine: %s", why);
+	if (l->state == LINK_UP)
+		flight_note(FLIGHT_ENGINE, 0, l->epoch, 0, 0, 0);
 	l->told = true;
 	l->state = LINK_DOWN;
 	close_socket(l);
@@ -522,6 +525,20 @@ void engine_link_keep(struct engine_link *l, const struct proto_keep *k)
 	if (l->state != LINK_UP || !has_room(l, (struct proto_str){0}, PROTO_PRIORITIES - 1))
 		return;
 	(void)proto_put_keep(&l->out, k);
+	flush_soon(l);
+}
+
+void engine_link_levels(struct engine_link *l)
+{
+	struct log_levels now;
+	struct proto_levels m = {.n = LOG_N_SUBSYSTEMS};
+	_Static_assert((int)LOG_N_SUBSYSTEMS <= PROTO_MAX_LEVELS && (int)LOG_ERROR == PROTO_LAST_LEVEL,
+		       "the frame has room");
+	if (l->state != LINK_UP || !has_room(l, (struct proto_str){0}, PROTO_PRIORITIES - 1))
+		return;
+	log_get_levels(&now);
+	memcpy(m.least, now.least, sizeof now.least);
+	(void)proto_put_levels(&l->out, &m);
 	flush_soon(l);
 }
 

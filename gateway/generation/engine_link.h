@@ -94,6 +94,8 @@ void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
 /* How long a model on demand stays in memory without work (base/proto). Nothing while the link is down, or while too
  * much waits to be written. */
 void engine_link_keep(struct engine_link *l, const struct proto_keep *k);
+/* The engine's log gets this process's levels; lost like keep. */
+void engine_link_levels(struct engine_link *l);
 /* Counts a prompt's tokens, whatever their number. counted is called once, from the loop: m NULL, the engine
  * has gone. SL_ECLOSED, SL_ELIMIT as above. */
 int engine_link_count(struct engine_link *l, const struct proto_count *req,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/flight.h"
 #include "gateway/loop/thread.h"
 
 enum {
@@ -71,6 +72,7 @@ static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	l->n_models = m.n_models;
 	l->epoch = m.epoch;
 	l->state = LINK_UP;
+	flight_note(FLIGHT_ENGINE, 1, l->epoch, 0, 0, 0);
 	l->backoff_ms = LINK_BACKOFF_MIN_MS;
 	l->told = false;
 	log_info("connected to the engine (%u models)", m.n_models);

@@ -32,6 +32,7 @@
 #include "base/alloc.h"
 #include "base/beat.h"
 #include "base/clock.h"
+#include "base/flight.h"
 #include "base/log.h"
 #include "cache/cache.h"
 #include "gateway/conversation/conversation_proc.h"
@@ -47,7 +48,8 @@ enum {
 	STORE_WAIT_MS = 2000,
 	LAST_WORDS_MS = 300,
 	RESTART_WAIT_MS = 1000,
-	RESTART_LOOK_MS = 5
+	RESTART_LOOK_MS = 5,
+	FLIGHT_EVENTS = 8192
 };
 
 enum phase { RUNNING, REPLACED, DRAINING, STOPPING, N_PHASES };
@@ -268,8 +270,10 @@ static void *run_worker(void *arg)
 {
 	struct worker *w = arg;
 	pthread_setname_np(pthread_self(), w->name);
+	flight_open(w->name, FLIGHT_EVENTS);
 	if (start_serving(w) != 0) {
 		end_serving(w);
+		flight_close();
 		atomic_store(&w->state, WORKER_FAILED);
 		return NULL;
 	}
@@ -281,6 +285,7 @@ static void *run_worker(void *arg)
 		}
 	}
 	end_serving(w);
+	flight_close();
 	atomic_store(&w->ready, false);
 	atomic_store(&w->state, WORKER_ENDED);
 	return NULL;

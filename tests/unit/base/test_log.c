@@ -161,6 +161,42 @@ static void levels_below_the_least_are_not_taken(void **state)
 	assert_true(log_takes(LOG_INFO));
 }
 
+static int n_evaluated;
+
+static const char *evaluated(void)
+{
+	n_evaluated++;
+	return "text";
+}
+
+static void subsystems_have_levels_of_their_own(void **state)
+{
+	struct log_levels l;
+	(void)state;
+	for (int i = 0; i < LOG_N_SUBSYSTEMS; i++)
+		assert_non_null(log_subsystem_names[i]);
+	assert_null(log_subsystem_names[LOG_N_SUBSYSTEMS]);
+	log_set_level(LOG_WARN);
+	log_get_levels(&l);
+	l.least[LOG_STEP] = LOG_DEBUG;
+	l.least[LOG_GENERAL] = LOG_ERROR;
+	log_set_levels(&l);
+	assert_true(log_takes_of(LOG_STEP, LOG_DEBUG));
+	assert_false(log_takes_of(LOG_CACHE, LOG_INFO));
+	assert_false(log_takes(LOG_WARN)); /* this file is general */
+	log_warn("%s", evaluated());
+	assert_int_equal(n_evaluated, 0);
+	int full = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	dup2(full, STDERR_FILENO);
+	close(full);
+	log_of(LOG_STEP, LOG_DEBUG, "%s", evaluated());
+	assert_int_equal(n_evaluated, 1);
+	log_set_level(LOG_INFO);
+	log_get_levels(&l);
+	for (int i = 0; i < LOG_N_SUBSYSTEMS; i++)
+		assert_int_equal(l.least[i], LOG_INFO);
+}
+
 static void json_lines_are_cut_at_characters(void **state)
 {
 	(void)state;
@@ -188,9 +224,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-	    T(a_full_disk_is_counted),           T(an_unread_pipe_does_not_block),
-	    T(a_closed_pipe_is_counted),         T(json_lines_escape_what_they_hold),
-	    T(json_lines_are_cut_at_characters), T(levels_below_the_least_are_not_taken),
+	    T(a_full_disk_is_counted),
+	    T(an_unread_pipe_does_not_block),
+	    T(a_closed_pipe_is_counted),
+	    T(json_lines_escape_what_they_hold),
+	    T(json_lines_are_cut_at_characters),
+	    T(levels_below_the_least_are_not_taken),
+	    T(subsystems_have_levels_of_their_own),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 
 #include "base/proto/proto.h"
 
-enum { N_FRAMES = 19 };
+enum { N_FRAMES = 20 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -48,6 +48,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_credit credit;
 		struct proto_count count;
 		struct proto_keep keep;
+		struct proto_levels levels;
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_tokens tokens;
@@ -72,6 +73,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_CREDIT, credit, proto_put_credit(out, id, &u.credit));
 		TYPE(PROTO_COUNT, count, proto_put_count(out, id, &u.count));
 		TYPE(PROTO_KEEP, keep, proto_put_keep(out, &u.keep));
+		TYPE(PROTO_LEVELS, levels, proto_put_levels(out, &u.levels));
 		TYPE(PROTO_MODEL, model, proto_put_model(out, &u.model));
 		TYPE(PROTO_QUEUED, queued, proto_put_queued(out, id, &u.queued));
 		TYPE(PROTO_CHOICE, choice, proto_put_choice(out, id, &u.choice));
@@ -290,6 +292,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 							    {{3, 4, 1, 2}, {5, 6, 9, 10}, [7] = {7, 8, 11, 12}}}),
 	    0);
 	assert_int_equal(proto_put_keep(&frame[18], &(struct proto_keep){63, 0x1122334455667788, 300000}), 0);
+	assert_int_equal(proto_put_levels(&frame[19], &(struct proto_levels){3, {0, 1, PROTO_LAST_LEVEL}}), 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	static const float three[] = {1.5f, -0.0f, 3e-39f};
 	assert_int_equal(proto_put_embedding(&frame[17], 9, &(struct proto_embedding){.n = 3, .values = three}), 0);
@@ -375,7 +378,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_KEEP) || (type >= PROTO_MODEL && type <= PROTO_EMBEDDING);
+		    (type >= PROTO_HELLO && type <= PROTO_LEVELS) || (type >= PROTO_MODEL && type <= PROTO_EMBEDDING);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
