@@ -206,6 +206,7 @@ $(B)/%.o: %.c $(B)/flags
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(call isa,$*) -MMD -MP -c -o $@ $<
 
 $(B)/cmd/main.o $(B)/cmd/bench/main.o $(B)/cmd/bench/bench.o $(B)/gateway/api/api_ollama.o $(B)/cmd/hub/hub_net.o: $(B)/version.h
+$(B)/gateway/admin/admin_status.o $(B)/gateway/observe/otlp.o $(B)/gateway/observe/process_gauges.o: $(B)/version.h
 
 # ---- the CUDA backend ----
 

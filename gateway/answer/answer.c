@@ -334,6 +334,30 @@ void answers_break_off(struct gw_app *app)
 	}
 }
 
+static void cancel(struct answer *a)
+{
+	/* A status that clients do not take for a reason to try again. */
+	static const struct api_error cancelled = {403, "invalid_request_error", "cancelled", NULL, 0};
+	const bool refused = a->state == ANSWER_WAITING || a->load.held || !answer_sends_events(a);
+	answer_fail(a, &cancelled, "An administrator of the server has cancelled this answer.");
+	if (refused)
+		return; /* its runs were left, and it may be gone */
+	answer_leave_runs(a);
+	answer_load_end(a);
+}
+
+bool answers_cancel(struct gw_app *app, const char *id)
+{
+	list_each_safe(it, tmp, &app->all_answers) {
+		struct answer *a = list_entry(it, struct answer, in_all);
+		if (strcmp(a->id, id) != 0 || a->state == ANSWER_ENDED || a->end != ANSWER_UNDECIDED)
+			continue;
+		cancel(a);
+		return true;
+	}
+	return false;
+}
+
 /* ---- admission ---- */
 
 void answer_restart_timer(struct answer *a, uint64_t ms)

@@ -294,6 +294,9 @@ const char *answer_error_text(const struct answer *a);
 void answer_start(struct exchange *x, const struct answer_spec *spec);
 /* All fail, with the streams' last event or an HTTP status: their time is over. */
 void answers_break_off(struct gw_app *app);
+/* An administrator ends one of this thread's answers, for all that read it. False: there is none of that id, or it has
+ * ended. */
+bool answers_cancel(struct gw_app *app, const char *id);
 /* Ends all answers without a request: the application stops. */
 void answers_stop(struct gw_app *app);
 

@@ -21,6 +21,7 @@
 #include "base/flight.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/admin/gather.h"
 #include "gateway/dialect/dialect.h"
 #include "gateway/exchange/access.h"
 #include "gateway/exchange/access_line.h"
@@ -29,6 +30,7 @@
 #include "gateway/exchange/app_state.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/cascade/cascade_state.h"
+#include "gateway/observe/history.h"
 #include "gateway/observe/observe.h"
 #include "gateway/observe/scrape.h"
 #include "gateway/observe/sinks.h"
@@ -228,9 +230,11 @@ void app_reload(struct gw_app *app, struct gw_snapshot *next)
 	struct gw_snapshot *before = app->now;
 	app->now = gw_snapshot_ref(next);
 	app->auth = next->shared;
-	gw_snapshot_unref(before);
-	if (app->t->index == 0)
+	if (app->t->index == 0) {
+		auth_log_changes(before->shared, next->shared);
 		engine_link_levels(app->link);
+	}
+	gw_snapshot_unref(before);
 }
 
 /* ---- exchanges ---- */
@@ -557,6 +561,21 @@ const struct http_app app_http = {on_request, on_body, on_body_end, on_close, on
 
 /* ---- life ---- */
 
+static void take_sample(struct gw_app *app)
+{
+	const struct proto_stats *s = engine_link_stats(app->link);
+	const struct history_gauges g = {.running = s->running,
+					 .waiting = s->waiting,
+					 .queued = (uint32_t)admission_queue_count(app->waiting),
+					 .kv_used_permille = s->kv_used_permille,
+					 .prompt_tokens = s->prefill_tokens,
+					 .answer_tokens = s->decode_tokens,
+					 .prefix_queries = s->prefix_queries,
+					 .prefix_hits = s->prefix_hits,
+					 .preemptions = s->preemptions};
+	history_tick(clock_now_ns(), clock_unix_s(), &g);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct gw_app *app = ctx;
@@ -566,6 +585,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		if (engine_link_model(app->link, i)->name[0] != '\0')
 			engine_gauges_model(engine_link_model(app->link, i)->name, engine_link_figures(app->link, i));
 	answer_load_gauges(app);
+	take_sample(app);
 }
 
 static bool link_serves(const struct engine_link *l)
@@ -638,6 +658,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	engine_link_on_load(app->link, answers_load, app);
 	engine_link_on_state(app->link, on_link_state, app);
 	t->link = app->link;
+	gather_enter(app);
 	*out = app;
 	return 0;
 }
@@ -646,6 +667,7 @@ void app_destroy(struct gw_app *app)
 {
 	if (app == NULL)
 		return;
+	gather_leave(app);
 	answers_stop(app);
 	replay_sweep_destroy(app->replay_sweep);
 	replay_follows_stop(app->replay_store);

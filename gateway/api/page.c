@@ -18,6 +18,8 @@ static const struct www_file *file_of(const char *path)
 {
 	if (strcmp(path, "/") == 0)
 		return www_find("index.html");
+	if (strcmp(path, "/admin") == 0)
+		return www_find("admin.html");
 	if (strcmp(path, "/favicon.ico") == 0)
 		return www_find("icon.svg");
 	/* The client module has an address of its own, for the front ends of others. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
+#include "gateway/admin/admin.h"
 #include "gateway/api/handlers.h"
 #include "gateway/probe/probe.h"
 
@@ -55,8 +56,18 @@ const struct route routes[] = {
     {"GET", "/ready", ACCESS_PUBLIC, false, api_ready, "ready", false},
     {"GET", "/health", ACCESS_PUBLIC, false, api_health, "health", false},
     {"GET", "/metrics", ACCESS_ADMIN, false, api_metrics, "metrics", false},
+    {"GET", "/v1/admin/status", ACCESS_ADMIN_ONLY, false, admin_status, "admin", false},
+    {"GET", "/v1/admin/streams", ACCESS_ADMIN_ONLY, false, admin_streams, "admin", false},
+    {"DELETE", "/v1/admin/streams/{id}", ACCESS_ADMIN_ONLY, false, admin_cancel, "admin", false},
+    {"GET", "/v1/admin/history", ACCESS_ADMIN_ONLY, false, admin_history, "admin", false},
+    {"GET", "/v1/admin/log", ACCESS_ADMIN_ONLY, false, admin_log, "admin", false},
+    {"POST", "/v1/admin/log", ACCESS_ADMIN_ONLY, true, admin_log_set, "admin", false},
+    {"POST", "/v1/admin/reload", ACCESS_ADMIN_ONLY, false, admin_reload, "admin", false},
+    {"POST", "/v1/admin/drain", ACCESS_ADMIN_ONLY, false, admin_drain, "admin", false},
+    {"POST", "/v1/admin/flight", ACCESS_ADMIN_ONLY, false, admin_flight, "admin", false},
     {"GET", "/openapi.json", ACCESS_PUBLIC, false, api_openapi, "openapi", false},
     {"GET", "/", ACCESS_PUBLIC, false, page_serve, "page", false},
+    {"GET", "/admin", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/www/{file}", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/www/vendor/{file}", ACCESS_PUBLIC, false, page_serve, "page", false},
     {"GET", "/favicon.ico", ACCESS_PUBLIC, false, page_serve, "page", false},

@@ -3,6 +3,8 @@
  * Counters of running generations outlive a reload: a key keeps its cell, so running generations count against the new
  * limit too. Cells are reference-counted; the last set of keys that uses a cell frees it.
  */
+#define LOG_SUBSYSTEM LOG_ADMIN
+
 #include "gateway/auth/auth.h"
 
 #include <openssl/crypto.h>
@@ -13,10 +15,11 @@
 
 #include "base/alloc.h"
 #include "base/hex.h"
+#include "base/log.h"
 #include "gateway/auth/auth_cell.h"
 #include "gateway/auth/dev_keys.h"
 
-enum { MAX_KEY_BYTES = 512 };
+enum { MAX_KEY_BYTES = 512, DIGEST_SHOWN = 6 };
 
 struct auth {
 	EVP_MD *sha256; /* fetched once: fetching costs more than a digest */
@@ -25,6 +28,13 @@ struct auth {
 	size_t n;
 	const struct auth *before; /* during creation: the set whose cells are reused */
 };
+
+static bool tier_name_is(const struct auth_key *a, const struct auth_key *b)
+{
+	if (a->tier == NULL || b->tier == NULL)
+		return a->tier == b->tier;
+	return strcmp(a->tier->name, b->tier->name) == 0;
+}
 
 static struct count_cell *cell_for(const struct auth *before, const uint8_t *digest)
 {
@@ -90,6 +100,29 @@ static int add_dev_keys(struct auth *a, const struct gw_config *cfg, struct sl_e
 	}
 	OPENSSL_cleanse(&keys, sizeof keys);
 	return rc;
+}
+
+/* Those of `of` that `in` does not have. */
+static void log_missing(const struct auth *of, const struct auth *in, const char *what)
+{
+	for (size_t i = 0; i < of->n; i++) {
+		const struct auth_key *k = &of->keys[i];
+		char digest[2 * DIGEST_SHOWN + 1];
+		bool found = false;
+		for (size_t n = 0; n < in->n && !found; n++)
+			found = memcmp(in->keys[n].digest, k->digest, AUTH_DIGEST_BYTES) == 0 &&
+				tier_name_is(&in->keys[n], k);
+		hex_put(k->digest, DIGEST_SHOWN, digest);
+		if (!found)
+			log_info("keys: %s (sha256 %s) of the tier %s is %s", k->name, digest,
+				 k->tier != NULL ? k->tier->name : "admin", what);
+	}
+}
+
+void auth_log_changes(const struct auth *before, const struct auth *now)
+{
+	log_missing(before, now, "removed");
+	log_missing(now, before, "added");
 }
 
 int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err)

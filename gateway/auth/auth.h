@@ -50,6 +50,8 @@ struct auth;
  * whose counts it keeps, or NULL; borrowed for the call. */
 int auth_create(const struct gw_config *cfg, const struct auth *before, struct auth **out, struct sl_err *err);
 void auth_destroy(struct auth *a);
+/* One line in the log for each key that a reload has added, removed or given another tier. */
+void auth_log_changes(const struct auth *before, const struct auth *now);
 /* The key of auth_bearer; NULL: none (*given false) or unknown. */
 struct auth_key *auth_check(struct auth *a, const struct http_request *r, bool *given);
 

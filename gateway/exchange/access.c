@@ -106,7 +106,7 @@ static enum access_verdict grant(struct exchange *x, struct auth_key *key)
 	}
 	if (!count_open(x, key))
 		return refuse(x, 429, "too_many_requests", "This key has too many requests in progress.");
-	if ((x->route->access == ACCESS_ADMIN) == (key->tier == NULL))
+	if ((x->route->access != ACCESS_KEY) == (key->tier == NULL))
 		return ACCESS_GRANTED;
 	return refuse_forbidden(x, key->tier ? "This needs an administrator's key."
 					     : "An administrator's key can't be used here.");

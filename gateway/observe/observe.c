@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/clock.h"
+#include "gateway/observe/history.h"
 #include "gateway/observe/record.h"
 #include "gateway/observe/sinks.h"
 #include "gateway/observe/tier_counts.h"
@@ -73,6 +74,7 @@ void observe_end(const struct observed *o, struct latency_cells *cells, const st
 	if (v != OBSERVED_NOT_JUDGED)
 		tier_counts_judged(o->tier, v == OBSERVED_GOOD);
 	count(o, cells);
+	history_answer(o);
 	if (sinks != NULL && sinks->records != NULL)
 		records_put(sinks->records, o, v);
 	if (sinks != NULL && sinks->tracer != NULL && o->trace != NULL && o->trace->sampled)
