@@ -122,7 +122,7 @@ void admin_log_set(struct exchange *x)
 	log_get_levels(&before);
 	now = before;
 	if (!json_is_object(body)) {
-		exchange_refuse(x, 400, "invalid_json", NULL, "The body must be a JSON object of at most %d bytes.", BODY_MOST);
+		exchange_refuse(x, 400, NULL, NULL, "The body must be a JSON object of at most %d bytes.", BODY_MOST);
 	} else if (take_levels(x, json_object_get(body, "levels"), &now)) {
 		audit_levels(x, &before, &now);
 		log_set_levels(&now);

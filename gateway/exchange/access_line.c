@@ -39,7 +39,7 @@ static double ms_between(uint64_t from_ns, uint64_t to_ns)
 
 static enum log_level level_of(const struct exchange *x)
 {
-	static const char *const quiet[] = {"live", "ready", "health", "metrics", "page", "admin"};
+	static const char *const quiet[] = {"live", "ready", "health", "metrics", "page", "admin", "admin_streams"};
 	for (size_t i = 0; x->route != NULL && i < sizeof quiet / sizeof *quiet; i++)
 		if (strcmp(x->route->name, quiet[i]) == 0)
 			return x->status < 400 || x->status == 503 ? LOG_DEBUG : LOG_INFO;

@@ -5,6 +5,8 @@ import { formatNumber, t } from './i18n.js';
 
 const WIDTH = 300;
 const HEIGHT = 70;
+const HOUR_S = 3600;
+const LEAST_S = 300; // as wide a young server's charts are
 const SVG = 'http://www.w3.org/2000/svg';
 
 const percent = (v) => `${formatNumber(v * 100, 0)} %`;
@@ -53,12 +55,12 @@ function chart([name, word, format, least], samples, stepS) {
   const last = values.at(-1);
   const say = (v) => (typeof v === 'number' ? format(v) : t('adminNoValue'));
   const top = Math.max(least, ...known);
-  const to = times.at(-1) ?? 0;
+  const to = times.at(-1) ?? 0, from = Math.max(to - HOUR_S, Math.min(times[0] ?? to, to - LEAST_S));
   const label = known.length === 0 ? `${t(word)}: ${t('adminNoValue')}`
     : t('adminChart', { name: t(word), last: say(last), least: format(Math.min(...known)), most: format(Math.max(...known)) });
   return h('div', { class: 'chart', role: 'img', 'aria-label': label, 'data-testid': `chart-${name}` },
     h('p', { class: 'chart-head' }, h('span', { text: t(word) }), h('strong', { text: say(last) })),
-    draw(pathOf(times, values, { from: to - 3600, to, top, gap: 2.5 * stepS })));
+    draw(pathOf(times, values, { from, to, top, gap: 2.5 * stepS })));
 }
 
 /** Charts of GET /v1/admin/history. */

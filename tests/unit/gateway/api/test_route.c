@@ -108,9 +108,9 @@ static void every_path_refuses_other_methods_and_what_is_below_it(void **state)
 			r = route_find(methods[k], below, &allow);
 			if (r != NULL && r->path[strlen(r->path) - 1] != '}')
 				fail_msg("%s %s is served", methods[k], below);
-			/* An item and a model may have any name. */
+			/* An item, a model and an answer may have any name. */
 			if (allow != NULL && strcmp(routes[i].name, "conversation_items") != 0 &&
-			    strcmp(routes[i].name, "models") != 0)
+			    strcmp(routes[i].name, "models") != 0 && strcmp(routes[i].name, "admin_streams") != 0)
 				fail_msg("%s %s: allowed is %s", methods[k], below, allow);
 		}
 	}
@@ -174,7 +174,7 @@ static void only_these_are_public(void **state)
 {
 	static const char *const public[] = {
 	    "/live",       "/ready",       "/health",    "/openapi.json", "/",
-	    "/www/{file}", "/favicon.ico", "/client.js", "/client.d.ts",  "/www/vendor/{file}"};
+	    "/www/{file}", "/favicon.ico", "/client.js", "/client.d.ts",  "/www/vendor/{file}", "/admin"};
 	(void)state;
 	for (size_t i = 0; i < n_routes; i++) {
 		bool known = false;
@@ -183,6 +183,7 @@ static void only_these_are_public(void **state)
 		if (known != (routes[i].access == ACCESS_PUBLIC))
 			fail_msg("%s", routes[i].path);
 		assert_true((routes[i].access == ACCESS_ADMIN) == (strcmp(routes[i].path, "/metrics") == 0));
+		assert_true((routes[i].access == ACCESS_ADMIN_ONLY) == (strncmp(routes[i].path, "/v1/admin/", 10) == 0));
 	}
 }
 
