@@ -90,13 +90,15 @@ static bool take_levels(struct exchange *x, json_t *levels, struct log_levels *o
 				       "levels is an object of subsystems and their levels.");
 	json_object_foreach(levels, name, v)
 	{
-		const int of = index_of(log_subsystem_names, name), level = index_of(log_level_names, json_string_value(v));
+		const int of = index_of(log_subsystem_names, name),
+			  level = index_of(log_level_names, json_string_value(v));
 		if (of < 0)
 			return exchange_refuse(x, 400, "invalid_value", "levels",
 					       "levels: %.64s is no subsystem of the log.", name);
 		if (level < 0)
 			return exchange_refuse(x, 400, "invalid_value", "levels",
-					       "levels.%s must be debug, info, warn or error.", log_subsystem_names[of]);
+					       "levels.%s must be debug, info, warn or error.",
+					       log_subsystem_names[of]);
 		out->least[of] = (uint8_t)level;
 	}
 	return true;

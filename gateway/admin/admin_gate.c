@@ -58,6 +58,6 @@ void admin_audit(const struct exchange *x, const char *fmt, ...)
 					   {.name = "key_sha256", .text = digest},
 					   {.name = "client", .text = peer},
 					   {.name = "request_id", .text = x->id}};
-	log_fields(LOG_INFO, fields, sizeof fields / sizeof *fields, "administrator: %s, key %s (sha256 %s), from %s, %s",
-		   what, x->key->name, digest, peer, x->id);
+	log_fields(LOG_INFO, fields, sizeof fields / sizeof *fields,
+		   "administrator: %s, key %s (sha256 %s), from %s, %s", what, x->key->name, digest, peer, x->id);
 }

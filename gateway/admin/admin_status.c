@@ -53,9 +53,8 @@ static json_t *engine_of(const struct engine_link *l)
 
 static const char *state_of(const struct link_model *m)
 {
-	static const char *const names[] = {[PROTO_MODEL_LOADING] = "loading",
-					    [PROTO_MODEL_READY] = "ready",
-					    [PROTO_MODEL_FAILED] = "failed"};
+	static const char *const names[] = {
+	    [PROTO_MODEL_LOADING] = "loading", [PROTO_MODEL_READY] = "ready", [PROTO_MODEL_FAILED] = "failed"};
 	return m->state < sizeof names / sizeof *names && names[m->state] != NULL ? names[m->state] : "unknown";
 }
 
@@ -93,12 +92,11 @@ static json_t *tiers_of(const struct exchange *x)
 			const uint64_t ms = engine_link_wait_ms(l, m, (uint8_t)t[i].priority);
 			wait = ms > wait ? ms : wait;
 		}
-		json_array_append_new(all, json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "name", text(t[i].name),
-						     "priority", (json_int_t)t[i].priority, "concurrency",
-						     (json_int_t)t[i].concurrency, "ttft_target_ms",
-						     (json_int_t)t[i].ttft_target_ms, "itl_target_ms",
-						     (json_int_t)t[i].itl_target_ms, "predicted_wait_ms",
-						     (json_int_t)wait));
+		json_array_append_new(all,
+				      json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "name", text(t[i].name), "priority",
+						(json_int_t)t[i].priority, "concurrency", (json_int_t)t[i].concurrency,
+						"ttft_target_ms", (json_int_t)t[i].ttft_target_ms, "itl_target_ms",
+						(json_int_t)t[i].itl_target_ms, "predicted_wait_ms", (json_int_t)wait));
 	}
 	return all;
 }

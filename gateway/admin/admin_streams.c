@@ -18,7 +18,6 @@
 #include "gateway/admin/gather.h"
 #include "gateway/answer/answer.h"
 #include "gateway/exchange/app_state.h"
-#include "gateway/exchange/route.h"
 
 enum { MOST_ROWS = 250, MOST_TIERS = 64, REPLY_BYTES = 8 << 20, KEY_BYTES = 32, DIGEST_BYTES = 6 };
 
@@ -101,11 +100,12 @@ static int put_row(struct sl_buf *out, const struct answer *a, uint64_t now, boo
 	if (rc == 0)
 		rc = put_text(out, "request_id", a->seen.request_id);
 	if (rc == 0)
-		rc = buf_printf(out,
-				",\"tenant\":\"%s\",\"state\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"tokens\":"
-				"%u,\"max_tokens\":%u,\"tokens_per_s\":%.1f,\"age_s\":%.1f",
-				tenant, state_of(a), u.n_prompt, u.n_cached, u.n_completion, a->max_tokens,
-				told > 0 ? u.n_completion / told : 0, seconds_between(a->started_ns, now));
+		rc = buf_printf(
+		    out,
+		    ",\"tenant\":\"%s\",\"state\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"tokens\":"
+		    "%u,\"max_tokens\":%u,\"tokens_per_s\":%.1f,\"age_s\":%.1f",
+		    tenant, state_of(a), u.n_prompt, u.n_cached, u.n_completion, a->max_tokens,
+		    told > 0 ? u.n_completion / told : 0, seconds_between(a->started_ns, now));
 	if (rc == 0 && a->first_token_ns > 0)
 		rc = buf_printf(out, ",\"ttft_ms\":%.1f", seconds_between(a->started_ns, a->first_token_ns) * 1000);
 	if (rc == 0 && a->out.logged)
@@ -173,8 +173,7 @@ static int put_tiers(struct sl_buf *out, const struct gather_part *parts, size_t
 		if (rc == 0)
 			rc = json_out_string(out, all.all[i].name, strlen(all.all[i].name));
 		if (rc == 0)
-			rc = buf_printf(out, ",\"running\":%u,\"waiting\":%u}", all.all[i].running,
-					all.all[i].waiting);
+			rc = buf_printf(out, ",\"running\":%u,\"waiting\":%u}", all.all[i].running, all.all[i].waiting);
 	}
 	return rc;
 }
@@ -252,15 +251,15 @@ static void on_cancelled(void *ctx, const struct gather_part *parts, size_t n)
 static bool is_id(const char *id)
 {
 	size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-");
-	return n > 0 && id[n] == '\0';
+	return n > 0 && n < ANSWER_ID_BYTES && id[n] == '\0';
 }
 
 void admin_cancel(struct exchange *x)
 {
-	char id[ANSWER_ID_BYTES];
 	if (!admin_gate(x, ADMIN_ACT))
 		return;
-	if (!route_part(x->route, http_request(x->stream)->path, id, sizeof id) || !is_id(id)) {
+	const char *id = strrchr(http_request(x->stream)->path, '/') + 1; /* the route has one */
+	if (!is_id(id)) {
 		exchange_refuse(x, 404, "stream_not_found", NULL, "No answer of that id is running here.");
 		return;
 	}

@@ -13,8 +13,8 @@ struct exchange;
 
 enum access {
 	ACCESS_PUBLIC,
-	ACCESS_KEY,   /* a key with a tier */
-	ACCESS_ADMIN, /* an administrator's key, or public if configured */
+	ACCESS_KEY,        /* a key with a tier */
+	ACCESS_ADMIN,      /* an administrator's key, or public if configured */
 	ACCESS_ADMIN_ONLY, /* an administrator's key in any case */
 };
 

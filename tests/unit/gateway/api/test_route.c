@@ -173,8 +173,8 @@ static void escapes_are_undone(void **state)
 static void only_these_are_public(void **state)
 {
 	static const char *const public[] = {
-	    "/live",       "/ready",       "/health",    "/openapi.json", "/",
-	    "/www/{file}", "/favicon.ico", "/client.js", "/client.d.ts",  "/www/vendor/{file}", "/admin"};
+	    "/live",        "/ready",     "/health",      "/openapi.json",      "/",     "/www/{file}",
+	    "/favicon.ico", "/client.js", "/client.d.ts", "/www/vendor/{file}", "/admin"};
 	(void)state;
 	for (size_t i = 0; i < n_routes; i++) {
 		bool known = false;
@@ -183,7 +183,8 @@ static void only_these_are_public(void **state)
 		if (known != (routes[i].access == ACCESS_PUBLIC))
 			fail_msg("%s", routes[i].path);
 		assert_true((routes[i].access == ACCESS_ADMIN) == (strcmp(routes[i].path, "/metrics") == 0));
-		assert_true((routes[i].access == ACCESS_ADMIN_ONLY) == (strncmp(routes[i].path, "/v1/admin/", 10) == 0));
+		assert_true((routes[i].access == ACCESS_ADMIN_ONLY) ==
+			    (strncmp(routes[i].path, "/v1/admin/", 10) == 0));
 	}
 }
 
