@@ -11,6 +11,7 @@ import { after, before, test } from 'node:test';
 import { CHROMIUM, launch } from './chromium.mjs';
 import { until } from './client.mjs';
 import { SLUICE, request, startServer } from './harness.mjs';
+import { violations } from './schema.mjs';
 
 const CANARY = 'kumquat-7319';
 const id = (name) => `[data-testid="${name}"]`;
@@ -127,11 +128,43 @@ test('status, history and the levels of the log', async () => {
   await eventually(async () => (await admin('log')).value.levels?.routing === 'info');
 });
 
-test('asking too often is refused', async () => {
-  const got = await Promise.all(Array.from({ length: 90 }, () => admin('log')));
-  const statuses = new Set(got.map((r) => r.status));
-  assert.deepEqual([...statuses].sort(), [200, 429]);
-  await eventually(async () => (await admin('log')).status === 200);
+test('replies are as openapi.json says', async () => {
+  const doc = JSON.parse((await request(server.http, '/openapi.json')).body);
+  const one = stream();
+  await eventually(() => one.id());
+  for (const [path, name] of [['status', 'AdminStatus'], ['streams', 'AdminStreams'], ['history', 'AdminHistory'], ['log', 'AdminLevels']])
+    assert.deepEqual(violations(doc, { $ref: `#/components/schemas/${name}` }, (await admin(path)).value), [], path);
+  await admin(`streams/${one.id()}`, { method: 'DELETE' });
+  await one.ended;
+});
+
+test('a list is bounded, its counts are not; so is the rate of asking', async () => {
+  const many = await startServer({ echo: true, sets: ['gateway.threads=1', 'engine.echo.rate=1', 'gateway.tiers.paid.concurrency=1000', 'supervisor.drain=1s', 'gateway.drain=100ms'] });
+  const requests = Array.from({ length: 262 }, () => http.request(`${many.http}/v1/completions`, { method: 'POST', agent: false, headers: { ...as(many.keys.paid), 'content-type': 'application/json' } }, (res) => res.resume()));
+  try {
+    for (const r of requests) {
+      r.on('error', () => {});
+      r.end(JSON.stringify({ model: 'demo-small', stream: true, prompt: `${CANARY} `.repeat(100) }));
+    }
+    let list;
+    await eventually(async () => {
+      const r = await request(many.http, '/v1/admin/streams', { headers: as(many.keys.admin) });
+      list = JSON.parse(r.body);
+      return list.total === requests.length && list.tiers[0].running === requests.length;
+    });
+    assert.equal(list.streams.length, 250);
+    assert.equal(list.left_out, 12);
+    assert.ok(!JSON.stringify(list).includes(CANARY));
+
+    // Asking too often is refused: 20 actions at once, two a second.
+    const set = () => request(many.http, '/v1/admin/log', { method: 'POST', headers: { ...as(many.keys.admin), 'content-type': 'application/json' }, body: '{}' });
+    const got = await Promise.all(Array.from({ length: 120 }, set));
+    assert.deepEqual([...new Set(got.map((r) => r.status))].sort(), [400, 429]);
+    await eventually(async () => (await set()).status === 400);
+  } finally {
+    for (const r of requests) r.destroy();
+    await many.stop();
+  }
 });
 
 test('the engine takes the levels, a dump holds no text', async () => {
