@@ -332,8 +332,9 @@ static void nobody_waits_for_a_foreign_child(void **unused)
 /* ---- reloads and upgrades: one replaceable child, this program itself ---- */
 
 /* `test child NAME HOW --beat-fd N --handover-fd N [--takeover]` says NAME-up (or NAME-takeover), then
- * NAME-hup, NAME-usr2 and NAME-term for signals; ends on the last one. HOW, letters: r it gets ready; s a while later;
- * u ends on SIGUSR2; x exits with 78 at once; k is killed at once; t does not mind SIGTERM. */
+ * NAME-hup, NAME-usr1, NAME-usr2 and NAME-term for signals; ends on the last one. HOW, letters: r it gets ready; s a
+ * while later; u ends on SIGUSR2; x exits with 78 at once; k is killed at once; t does not mind SIGTERM; h, f, e ask
+ * for a reload, the flight recorders, the end. */
 static int child_main(int argc, char **argv)
 {
 	const char *name = argv[2], *how = argv[3];
@@ -342,6 +343,7 @@ static int child_main(int argc, char **argv)
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGUSR2);
 	sigaddset(&set, SIGTERM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
@@ -352,6 +354,9 @@ static int child_main(int argc, char **argv)
 		raise(SIGKILL);
 	if (strchr(how, 'r') != NULL && write(beat, "r", 1) != 1)
 		return 1;
+	for (const char *ask = "hfe"; *ask != '\0'; ask++) /* BEAT_ASK_… */
+		if (strchr(how, *ask) != NULL && write(beat, ask, 1) != 1)
+			return 1;
 	for (int i = 0;; i++) {
 		const struct timespec turn = {.tv_nsec = 20000000};
 		if (i == 5 && strchr(how, 's') != NULL && write(beat, "r", 1) != 1)
@@ -363,6 +368,7 @@ static int child_main(int argc, char **argv)
 			continue;
 		snprintf(line, sizeof line, "%s-%s\n", name,
 			 number == SIGHUP    ? "hup"
+			 : number == SIGUSR1 ? "usr1"
 			 : number == SIGUSR2 ? "usr2"
 					     : "term");
 		dprintf(9, "%s", line);
@@ -412,6 +418,8 @@ static void say_all(void *ctx)
 
 /* How long one that is replaced may take to end. */
 static uint64_t retired_ms = 30000;
+/* How the child behaves that is not replaceable. */
+static const char *how_of_a = "r";
 
 static struct run start_replaceable(const char *first, const char *second)
 {
@@ -428,7 +436,7 @@ static struct run start_replaceable(const char *first, const char *second)
 		log_init("test", LOG_ERROR + 1);
 		struct plan plan = {.second = second};
 		bool gets_ready = second != NULL && strpbrk(second, "rs") != NULL;
-		const char *argv_a[] = {"test_supervise", "child", "a", "r", NULL};
+		const char *argv_a[] = {"test_supervise", "child", "a", how_of_a, NULL};
 		const char *argv_b[] = {"test_supervise", "child", "old", first, NULL};
 		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
 							   {.name = "b", .argv = argv_b, .replaceable = true}};
@@ -459,7 +467,7 @@ static struct run start_replaceable(const char *first, const char *second)
 /* The next words are these, in any order. */
 static void expect(struct run *r, int n, const char *const *want)
 {
-	bool seen[4] = {false};
+	bool seen[8] = {false};
 	for (int i = 0; i < n; i++) {
 		const char *w = word(r);
 		int k = 0;
@@ -483,6 +491,48 @@ static void a_reload_is_told_unless_refused(void **unused)
 	EXPECT(&r, "WRONG");
 	kill(r.pid, SIGUSR2);
 	EXPECT(&r, "REFUSED");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void flight_recorders_are_asked_of_all(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("r", NULL);
+	EXPECT(&r, "a-up", "old-up", "ALL");
+	kill(r.pid, SIGUSR1);
+	EXPECT(&r, "a-usr1", "old-usr1");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+/* What an administrator asks the gateway for. Not everything that a child asks is done. */
+static void a_child_may_ask(void **unused)
+{
+	(void)unused;
+	struct run r = start_replaceable("rhf", NULL);
+	EXPECT(&r, "a-up", "old-up", "ALL", "RIGHT", "old-hup", "a-usr1", "old-usr1");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term");
+	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+	r = start_replaceable("re", NULL);
+	bool old_ended = false;
+	for (const char *w = word(&r); strcmp(w, "a-term") != 0; w = word(&r)) {
+		assert_string_not_equal(w, "");
+		old_ended = old_ended || strcmp(w, "old-term") == 0;
+	}
+	assert_true(old_ended);
+	assert_int_equal(wait_for_end(&r), 0);
+	/* One that is not replaceable may not. */
+	how_of_a = "rhfe";
+	r = start_replaceable("r", NULL);
+	how_of_a = "r";
+	EXPECT(&r, "a-up", "old-up", "ALL");
 	kill(r.pid, SIGTERM);
 	EXPECT(&r, "old-term");
 	EXPECT(&r, "a-term");
@@ -639,6 +689,8 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_wrong_configuration_ends_everything),
 	    cmocka_unit_test(status_78_after_ready_is_a_crash),
 	    cmocka_unit_test(a_reload_is_told_unless_refused),
+	    cmocka_unit_test(flight_recorders_are_asked_of_all),
+	    cmocka_unit_test(a_child_may_ask),
 	    cmocka_unit_test(the_new_one_takes_the_place),
 	    cmocka_unit_test(a_replaced_one_has_so_long),
 	    cmocka_unit_test(a_new_one_that_fails_is_forgotten),
