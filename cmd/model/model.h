@@ -79,6 +79,7 @@ int model_generate_command(int argc, char **argv);
 int model_tokenize(int argc, char **argv);
 int model_render(int argc, char **argv);
 int model_adapter(int argc, char **argv);
+int model_compare(int argc, char **argv);
 
 /* model_complain(status, format, …): cmd_complain as "sluice model". */
 #define model_complain(...) cmd_complain("sluice model", __VA_ARGS__)
