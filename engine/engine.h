@@ -79,6 +79,7 @@ struct eng_config {
 	uint64_t swap_bytes;     /* host memory for pages of sequences pre-empted on a device; 0: none */
 	bool swap_fixed;         /* swap whenever there is room, even if it does not pay: for tests */
 	const char *kv_type;     /* of models that name none; NULL, "", "auto": model_kv_type (model.h) */
+	int kv_rotation;         /* enum model_kv_rotation (model.h): 0 auto, 1 on, 2 off */
 	uint64_t max_model_bytes; /* larger model files fail to load; 0: no limit but memory */
 	int max_sequences;        /* in the batch or paused with pages */
 	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */

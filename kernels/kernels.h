@@ -26,7 +26,7 @@
 
 #include "base/err.h"
 
-enum { KN_ATTN_BLOCK = 256, KN_ALIGN = 64 };
+enum { KN_ATTN_BLOCK = 256, KN_ALIGN = 64, KN_MAX_ROTATED = 1024 /* kn_kv.rotate */ };
 
 /* Element types, numbered as GGUF numbers them. blocks.h has their layouts. */
 enum kn_type {
@@ -140,6 +140,10 @@ struct kn_kv {
 	int n_pages, page_tokens;
 	int n_layers, n_kv_heads, head_dim; /* n_layers: of a page */
 	int latent;                         /* 0: keys and values of n_kv_heads heads; else latent rows */
+	/* 0, or a power of two that divides head_dim: rope_kv_write and qkv_rope_write multiply each block of so many
+	 * elements of turned queries and keys by the normalized Hadamard matrix (hadamard.h). Only with `rotates`, and
+	 * without latent rows. */
+	int rotate;
 	/* Groups of layers with pages of their own, so that some may keep fewer positions than others. */
 	int n_groups;                  /* 0: one, of all layers */
 	int group;                     /* of the layer that an operation is called for */
@@ -495,11 +499,12 @@ struct kn_ops {
 			 float eps, int n_rows, int width, float *y);
 	/* y[r][o] = Σ_k w[o][k]·x[r][k], accumulated in float32 in a fixed order. */
 	int (*matmul)(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
-	bool sinks; /* attention supports kn_attn.sinks */
+	bool sinks;   /* attention supports kn_attn.sinks */
+	bool rotates; /* kn_kv.rotate is supported */
 	/* Whether this backend supports that type of keys and values (kn_kv.type). */
 	bool (*kv_type)(int type);
-	/* Rotates q [rows][n_heads][head_dim] in place and k likewise, then writes k and v
-	 * [rows][n_kv_heads][head_dim] of every row to its page, in the pool's type. */
+	/* Turns q [rows][n_heads][head_dim] in place and k likewise, transforms both (kn_kv.rotate), then writes k and
+	 * v [rows][n_kv_heads][head_dim] of every row to its page, in the pool's type. */
 	int (*rope_kv_write)(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			     const float *v, const struct kn_kv *kv, int layer);
 	/* Attention of every row over positions 0…row_pos of its sequence, or the last `window` of them, or those below

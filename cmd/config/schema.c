@@ -52,6 +52,7 @@ static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 static const char *const poolings[] = {"auto", "none", "mean", "cls", "last", NULL};
 static const char *const matryoshkas[] = {"auto", "on", "off", NULL};
+static const char *const kv_rotations[] = {"auto", "on", "off", NULL}; /* in the order of enum model_kv_rotation */
 /* The first means engine.kv_type. */
 static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
 /* Instead of a size: 0. */
@@ -182,6 +183,7 @@ static const struct conf_row all_rows[] = {
     ROW_BYTES_OR("engine.kv_memory", ROOT(engine.kv_memory), "auto", automatic, MIB, TIB),
     ROW_BYTES_OR("engine.memory", ROOT(engine.memory), "auto", automatic, MIB, 16 * TIB),
     ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", kv_types + 1),
+    ROW_ENUM("engine.kv_rotation", ROOT(engine.kv_rotation), "auto", kv_rotations),
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB),
     ROW_BYTES_OR("engine.on_demand.memory", ROOT(engine.on_demand_memory), "auto", automatic, MIB, 16 * TIB),
     ROW("engine.on_demand.turn", CONF_DURATION, ROOT(engine.on_demand_turn_ms), "10s", 1, HOUR),
@@ -584,6 +586,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .turn_ms = e->on_demand_turn_ms,
 	    .load_wait_ms = e->on_demand_wait_ms,
 	    .kv_type = (kv_types + 1)[e->kv_type],
+	    .kv_rotation = e->kv_rotation,
 	    .max_model_bytes = e->max_model_memory,
 	    .max_sequences = (int)e->max_sequences,
 	    .max_waiting = (int)e->max_waiting,

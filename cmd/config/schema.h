@@ -48,7 +48,7 @@ struct engine_settings {
 	uint64_t kv_memory, memory;                                      /* 0: auto */
 	uint64_t on_demand_memory, on_demand_turn_ms, on_demand_wait_ms; /* the first: 0: auto */
 	uint64_t max_model_memory;
-	int kv_type;
+	int kv_type, kv_rotation;
 	int64_t max_sequences, max_waiting, step_tokens;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "cmd/model/model.h"
+#include "engine/model/model.h"
 
 enum { N_SLOTS = 32, MAX_ANSWER = 1 << 20, KV_MIB = 512 };
 
@@ -278,6 +279,7 @@ static int run(struct runner *r, struct tasks *t, int which, const struct tasks_
 				       .n_models = 1,
 				       .backend = how->backend,
 				       .n_threads = how->n_threads,
+				       .kv_rotation = model_kv_rotation_from_name(how->kv_rotation),
 				       .n_text_workers = 1,
 				       .page_tokens = 16,
 				       .kv_bytes = (uint64_t)KV_MIB << 20,

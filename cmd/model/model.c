@@ -29,6 +29,7 @@ static const char usage[] =
     "              [--targets LIST] [--rslora] [--type TYPE] [--seed N] [--force]\n"
     "       sluice model compare A B [--text FILE] [--tasks FILE] [--match exact|prefix|words]\n"
     "              [--raw] [--tokens N] [--block N] [--kv-a TYPE] [--kv-b TYPE]\n"
+    "              [--kv-rotation-a auto|on|off] [--kv-rotation-b auto|on|off]\n"
     "              [--quantize-a TYPE] [--quantize-b TYPE] [--backend NAME] [--threads N] [--json]\n"
     "\n"
     "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"

@@ -34,7 +34,7 @@ struct compare_options {
 struct comparison {
 	bool has_text, has_tasks;
 	struct text_comparison text;
-	char kv[2][24];
+	char kv[2][24], weights[2][96];
 	struct stats_pairs pairs;
 	struct stats_verdict tasks;
 	uint64_t needed; /* tasks to find a loss of POINTS_WANTED; 0: more than STATS_MOST_TASKS */
@@ -142,8 +142,11 @@ static int measure(struct compare_options *o, struct comparison *c, struct sl_er
 	if (rc == 0 && o->text != NULL)
 		rc = measure_text(o, c, err);
 	for (int i = 0; i < 2; i++) {
-		if (rc == 0)
-			snprintf(c->kv[i], sizeof c->kv[i], "%s", scorer_kv_name(o->sides[i].scorer));
+		const struct scorer *s = o->sides[i].scorer;
+		if (rc == 0) {
+			snprintf(c->kv[i], sizeof c->kv[i], "%s", scorer_kv_name(s));
+			snprintf(c->weights[i], sizeof c->weights[i], "%s", model_info(scorer_model(s))->weight_types);
+		}
 		scorer_close(o->sides[i].scorer); /* before an engine loads the same weights */
 	}
 	return rc == 0 && o->tasks != NULL ? measure_tasks(o, c, err) : rc;
@@ -197,10 +200,12 @@ static void print_text_verdict(const struct text_comparison *t)
 		       found_name(v->found), fabs(by), fmin(fabs(low), fabs(high)), fmax(fabs(low), fabs(high)),
 		       t->n_positions, t->n_clusters, what);
 	else
-		printf("text: no difference found at the 95 %% level, n = %zu positions in %zu %s; %s%.3g %% of "
-		       "perplexity would be found with 95 %% power\n",
-		       t->n_positions, t->n_clusters, what,
-		       v->found == STATS_IDENTICAL ? "all are identical; a difference of " : "a difference of ",
+		printf("text: no difference found at the 95 %% level, n = %zu positions in %zu %s; ", t->n_positions,
+		       t->n_clusters, what);
+	if (v->found == STATS_IDENTICAL)
+		printf("all are identical\n");
+	else if (v->found == STATS_NONE)
+		printf("a difference of %.3g %% of perplexity would be found with 95 %% power\n",
 		       100 * expm1(v->detectable));
 }
 
@@ -228,8 +233,7 @@ static void print_tasks_verdict(const struct comparison *c)
 static void print_side(const struct compare_options *o, const struct comparison *c, int i)
 {
 	const struct side *s = &o->sides[i];
-	printf("%c           %s, keys and values in %s%s%s\n", "AB"[i], s -> path, c -> kv[i],
-	       s -> quantize != NULL ? ", weights as " : "", s->quantize != NULL ? s->quantize : "");
+	printf("%c           %s: weights %s; keys and values %s\n", "AB"[i], s -> path, c -> weights[i], c -> kv[i]);
 }
 
 static int print_all(const struct compare_options *o, const struct comparison *c)
@@ -263,9 +267,9 @@ static json_t *verdict(const struct stats_verdict *v)
 			 number(v->detectable));
 }
 
-static json_t *side_json(const struct side *s, const char *kv)
+static json_t *side_json(const struct compare_options *o, const struct comparison *c, int i)
 {
-	return json_pack("{s:s, s:s, s:s*}", "path", s->path, "kv", kv, "quantize", s->quantize);
+	return json_pack("{s:s, s:s, s:s}", "path", o->sides[i].path, "weights", c->weights[i], "kv", c->kv[i]);
 }
 
 static json_t *text_json(const struct text_comparison *t)
@@ -290,8 +294,7 @@ static json_t *tasks_json(const struct comparison *c)
 
 static int print_json(const struct compare_options *o, const struct comparison *c)
 {
-	json_t *root =
-	    json_pack("{s:o, s:o}", "a", side_json(&o->sides[0], c->kv[0]), "b", side_json(&o->sides[1], c->kv[1]));
+	json_t *root = json_pack("{s:o, s:o}", "a", side_json(o, c, 0), "b", side_json(o, c, 1));
 	int rc = root == NULL;
 	if (rc == 0 && c->has_text)
 		rc = json_object_set_new(root, "text", text_json(&c->text));
@@ -313,6 +316,9 @@ static int check_side(const struct side *s, char name)
 		return model_complain(CMD_EXIT_USAGE, "--quantize-%c: no type is named %s", name, s->quantize);
 	if (s->kv_type != NULL && strcasecmp(s->kv_type, "auto") != 0 && kn_kv_type_from_name(s->kv_type) < 0)
 		return model_complain(CMD_EXIT_USAGE, "--kv-%c: no KV cache type is named %s", name, s->kv_type);
+	if (model_kv_rotation_from_name(s->kv_rotation) < 0)
+		return model_complain(CMD_EXIT_USAGE, "--kv-rotation-%c is auto, on or off, not %s", name,
+				      s->kv_rotation);
 	return 0;
 }
 
@@ -343,6 +349,8 @@ int model_compare(int argc, char **argv)
 	    {"--quantize-b", OPTION_TEXT, &b->quantize, 0, 0, NULL},
 	    {"--kv-a", OPTION_TEXT, &a->kv_type, 0, 0, NULL},
 	    {"--kv-b", OPTION_TEXT, &b->kv_type, 0, 0, NULL},
+	    {"--kv-rotation-a", OPTION_TEXT, &a->kv_rotation, 0, 0, NULL},
+	    {"--kv-rotation-b", OPTION_TEXT, &b->kv_rotation, 0, 0, NULL},
 	    {"--backend", OPTION_TEXT, &o.backend, 0, 0, NULL},
 	    {"--threads", OPTION_U32, &o.n_threads, 0, 1024, NULL},
 	    {"--json", OPTION_FLAG, &o.json, 0, 0, NULL},

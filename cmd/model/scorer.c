@@ -52,7 +52,9 @@ static int make_pages(struct scorer *s, const struct scorer_how *how, struct sl_
 	struct kn_kv layout = model_kv_layout(a, type, PAGE, a->n_layers);
 	s->n_pages = (s->most_tokens + PAGE - 1) / PAGE;
 	layout.n_pages = s->n_pages;
-	snprintf(s->kv_name, sizeof s->kv_name, "%s", kn_kv_type_name(type));
+	layout.rotate =
+	    model_kv_rotated(a, type, (enum model_kv_rotation)model_kv_rotation_from_name(how->kv_rotation), s->ops);
+	snprintf(s->kv_name, sizeof s->kv_name, "%s%s", kn_kv_type_name(type), layout.rotate > 0 ? ", rotated" : "");
 	int rc = kv_pool_make(s->ops, s->b, &layout, &s->pool, err);
 	if (rc == 0 && arch_is_recurrent(a))
 		rc = kv_states_create(s->ops, s->b, arch_state(a), 1, 0, &s->states, err);

@@ -99,6 +99,7 @@ static int make_pool(struct eng_model *m)
 		return too_few_pages(m);
 	struct kn_kv layout = model_kv_layout(a, m->kv_type, e->cfg.page_tokens, (int)g->n_layers);
 	layout.n_pages = (int)n_pages;
+	layout.rotate = model_kv_rotated(a, m->kv_type, (enum model_kv_rotation)e->cfg.kv_rotation, m->ops);
 	int rc = e->memory != NULL
 		     ? kv_pool_make_in(e->memory, m->memory_index, m->ops, m->backend, &layout, &m->pool, &m->load_err)
 		     : kv_pool_make(m->ops, m->backend, &layout, &m->pool, &m->load_err);

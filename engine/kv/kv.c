@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 #include "engine/kv/kv_memory.h"
+#include "kernels/hadamard.h"
 #include "kernels/kv_type.h"
 
 struct kv_pool {
@@ -104,6 +105,14 @@ static int half_of(const struct kn_ops *ops, const struct kn_kv *l, size_t *half
 			       kn_kv_type_name(l->type), kn_kv_types_of(ops, can, sizeof can));
 	if (l->latent > 0 && ops->latent_write == NULL)
 		return sl_errf(err, SL_EUNSUPPORTED, "the backend %s has no latent attention", ops->name);
+	if (l->rotate > 0 && !ops->rotates)
+		return sl_errf(err, SL_EUNSUPPORTED,
+			       "the backend %s has no rotated keys: engine.kv_rotation must not be on", ops->name);
+	if (l->rotate < 0 || l->rotate > KN_MAX_ROTATED ||
+	    (l->rotate > 0 &&
+	     (l->latent > 0 || l->head_dim % l->rotate != 0 || kn_hadamard_block(l->rotate) != l->rotate)))
+		return sl_errf(err, SL_EINVAL, "keys of %d elements cannot be rotated in blocks of %d", l->head_dim,
+			       l->rotate);
 	if (l->latent > 0 && l->page_tokens % 2 != 0)
 		return sl_errf(err, SL_EINVAL,
 			       "engine.page_tokens is %d, which is odd: a page of latent rows is two halves",

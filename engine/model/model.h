@@ -82,6 +82,12 @@ unsigned model_does(const struct model_arch *a);
 /* The type of keys and values where the configuration names none: float32 for models that pool rows, whose results are
  * compared with each other by small differences; else kn_kv_type_auto. */
 int model_kv_type(const struct model_arch *a, const struct kn_ops *ops);
+/* Whether keys and queries are rotated before keys are stored (kn_kv.rotate): AUTO where that makes errors smaller. */
+enum model_kv_rotation { MODEL_ROTATE_AUTO, MODEL_ROTATE_ON, MODEL_ROTATE_OFF };
+/* "auto", "on", "off"; NULL and "" are auto. -1: unknown name. */
+int model_kv_rotation_from_name(const char *name);
+/* Of pages of a type: what kn_kv.rotate is. */
+int model_kv_rotated(const struct model_arch *a, int type, enum model_kv_rotation how, const struct kn_ops *ops);
 /* The layout of pages with n_layers of its layers; without memory and pages. */
 struct kn_kv model_kv_layout(const struct model_arch *a, int type, int page_tokens, int n_layers);
 /* Numbers of a pooled result: the model's width, or 1 for a score; 0: it pools nothing. */

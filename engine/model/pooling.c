@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/hadamard.h"
 #include "kernels/kv_type.h"
 
 int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err)
@@ -49,6 +50,27 @@ struct kn_kv model_kv_layout(const struct model_arch *a, int type, int page_toke
 			      .n_kv_heads = a->n_kv_heads,
 			      .head_dim = a->head_dim,
 			      .latent = a->latent.n};
+}
+
+int model_kv_rotation_from_name(const char *name)
+{
+	static const char *const names[] = {"auto", "on", "off"}; /* in the order of enum model_kv_rotation */
+	if (name == NULL || name[0] == '\0')
+		return MODEL_ROTATE_AUTO;
+	for (int i = 0; i < 3; i++)
+		if (strcmp(name, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+/* One scale for a head's elements: a large channel leaves few steps to the others. Floats have their own exponents
+ * (tests/bench/results/quality-0.1.0.md). */
+int model_kv_rotated(const struct model_arch *a, int type, enum model_kv_rotation how, const struct kn_ops *ops)
+{
+	bool on = how == MODEL_ROTATE_ON || (how == MODEL_ROTATE_AUTO && type == KN_KV_Q8 && ops->rotates);
+	int block = kn_hadamard_block(a->head_dim);
+	block = block < KN_MAX_ROTATED ? block : KN_MAX_ROTATED;
+	return !on || a->latent.n > 0 || block == 1 ? 0 : block;
 }
 
 int model_kv_type(const struct model_arch *a, const struct kn_ops *ops)

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "kernels/cpu/backend.h"
+#include "kernels/hadamard.h"
 #include "kernels/kv_type.h"
 
 enum {
@@ -163,6 +164,10 @@ static void write_row(const struct writing *w, int r)
 	grow(q, (size_t)w->n_heads * hd, (float)kn_rope_grown(w->rope, pos));
 	for (int h = 0; h < kv->n_kv_heads; h++)
 		kn_rotate(w->rope, k + (size_t)h * hd, cosines, sines);
+	if (kv->rotate > 0) { /* heads are whole blocks */
+		kn_hadamard(q, w->n_heads * kv->head_dim, kv->rotate);
+		kn_hadamard(k, kv->n_kv_heads * kv->head_dim, kv->rotate);
+	}
 	int32_t page = page_of(s, kv, s->row_seq[r], pos / kv->page_tokens);
 	int token = pos % kv->page_tokens;
 	const float *v = w->v + (size_t)r * width;

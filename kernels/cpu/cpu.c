@@ -353,7 +353,7 @@ static int cpu_gather(struct kn_backend *b, const float *x, const int32_t *rows,
 	.close = cpu_close, .describe = cpu_describe, .weight_load = cpu_weight_load,                   \
 	.weight_adopt = cpu_weight_adopt, .made_layout = KN_INT8_LAYOUT, .step_begin = cpu_step_begin,  \
 	.step_end = cpu_step_end, .step_issue = cpu_step_end, .embed = cpu_embed, .matmul = cpu_matmul, \
-	.gather = cpu_gather, .sinks = true, KN_HOST_OPS(KN_HOST_ENTRY) KN_CPU_OPS(KN_CPU_ENTRY)
+	.gather = cpu_gather, .sinks = true, .rotates = true, KN_HOST_OPS(KN_HOST_ENTRY) KN_CPU_OPS(KN_CPU_ENTRY)
 
 #define BACKEND(set, its_name, eight)                                                                   \
 	static int open_##set(const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err) \

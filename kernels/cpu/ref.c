@@ -6,6 +6,7 @@
 #include "kernels/cpu/ref.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "kernels/cpu/dequant.h"
@@ -189,17 +190,38 @@ static void *block_of(const struct kn_step *s, const struct kn_kv *kv, void *sid
 	return (uint8_t *)side + kn_kv_block_at(kv, page, layer, head);
 }
 
+/* The Hadamard matrix has -1 where the row's and the column's number have an odd number of ones in common. */
+static void transform(const struct kn_kv *kv, float *head)
+{
+	float x[KN_MAX_ROTATED];
+	int n = kv->rotate;
+	BUG_IF(n > KN_MAX_ROTATED, "blocks of %d elements", n);
+	for (int from = 0; n > 0 && from < kv->head_dim; from += n, head += n) {
+		memcpy(x, head, (size_t)n * sizeof *x);
+		for (int i = 0; i < n; i++) {
+			double sum = 0;
+			for (int j = 0; j < n; j++)
+				sum += __builtin_parity((unsigned)(i & j)) ? -(double)x[j] : (double)x[j];
+			head[i] = (float)(sum / sqrt(n));
+		}
+	}
+}
+
 static int ref_rope_kv_write(struct kn_backend *b, const struct kn_rope *rope, float *q, int n_heads, float *k,
 			     const float *v, const struct kn_kv *kv, int layer)
 {
 	const struct kn_step *s = b->step;
 	size_t hd = (size_t)kv->head_dim, kv_width = (size_t)kv->n_kv_heads * hd;
 	for (int r = 0; r < s->n_rows; r++) {
-		for (int h = 0; h < n_heads; h++)
-			rotate_query(rope, q + ((size_t)r * (size_t)n_heads + (size_t)h) * hd, kv->head_dim,
-				     s->row_pos[r]);
-		for (int h = 0; h < kv->n_kv_heads; h++)
+		for (int h = 0; h < n_heads; h++) {
+			float *head = q + ((size_t)r * (size_t)n_heads + (size_t)h) * hd;
+			rotate_query(rope, head, kv->head_dim, s->row_pos[r]);
+			transform(kv, head);
+		}
+		for (int h = 0; h < kv->n_kv_heads; h++) {
 			rotate(rope, k + (size_t)r * kv_width + (size_t)h * hd, s->row_pos[r]);
+			transform(kv, k + (size_t)r * kv_width + (size_t)h * hd);
+		}
 		for (int h = 0; h < kv->n_kv_heads; h++) {
 			size_t from = (size_t)r * kv_width + (size_t)h * hd;
 			int32_t pos = s->row_pos[r], token = pos % kv->page_tokens;
@@ -619,6 +641,7 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .latent_write = ref_latent_write,
 				  .matmul_heads = ref_matmul_heads,
 				  .sinks = true,
+				  .rotates = true,
 				  .experts = ref_experts,
 				  .add_gated = ref_add_gated,
 				  .lora_shrink = ref_lora_shrink,
