@@ -82,7 +82,7 @@ void kn_put_nibbles(uint8_t *qs, const uint8_t *q)
 		qs[i] = (uint8_t)((q[i] & 15) | (q[16 + i] & 15) << 4);
 }
 
-static void put_fifth_bits(uint8_t *qh, const uint8_t *q)
+void kn_put_fifth_bits(uint8_t *qh, const uint8_t *q)
 {
 	memset(qh, 0, 4);
 	for (int i = 0; i < 32; i++)
@@ -152,7 +152,7 @@ static int q5_0(const float *x, uint8_t *at)
 {
 	uint8_t q[32];
 	int rc = on_grid(&(struct kn_grid){.lowest = -16, .n = 32}, x, 32, at, q);
-	put_fifth_bits(at + 2, q);
+	kn_put_fifth_bits(at + 2, q);
 	kn_put_nibbles(at + 6, q);
 	return rc;
 }
@@ -161,7 +161,7 @@ static int q5_1(const float *x, uint8_t *at)
 {
 	uint8_t q[32];
 	int rc = affine(31, x, at, q);
-	put_fifth_bits(at + 4, q);
+	kn_put_fifth_bits(at + 4, q);
 	kn_put_nibbles(at + 8, q);
 	return rc;
 }

@@ -45,11 +45,9 @@ static int on_grid(const struct kn_grid *g, int run, int extent, const float *x,
 	return rc;
 }
 
-int kn_encode_q6_k(const float *x, uint8_t *at)
+void kn_pack_q6_k(const uint8_t *q, uint8_t *at)
 {
-	uint8_t q[BLOCK], *ql = at, *qh = at + 128;
-	int sc[MAX_RUNS];
-	int rc = on_grid(&(struct kn_grid){.lowest = -32, .n = 64}, 16, 128, x, at + 208, sc, q);
+	uint8_t *ql = at, *qh = at + 128;
 	memset(qh, 0, 64);
 	for (int h = 0; h < 2; h++, ql += 64, qh += 32)
 		for (int l = 0; l < 64; l++) {
@@ -57,6 +55,14 @@ int kn_encode_q6_k(const float *x, uint8_t *at)
 			ql[l] = (uint8_t)((low & 15) | (high & 15) << 4);
 			qh[l % 32] |= (uint8_t)(low >> 4 << l / 32 * 2 | high >> 4 << (l / 32 * 2 + 4));
 		}
+}
+
+int kn_encode_q6_k(const float *x, uint8_t *at)
+{
+	uint8_t q[BLOCK];
+	int sc[MAX_RUNS];
+	int rc = on_grid(&(struct kn_grid){.lowest = -32, .n = 64}, 16, 128, x, at + 208, sc, q);
+	kn_pack_q6_k(q, at);
 	for (int j = 0; j < 16; j++)
 		at[192 + j] = (uint8_t)sc[j];
 	return rc;
@@ -70,15 +76,21 @@ static void put_twos(uint8_t *qs, const uint8_t *q)
 		qs[i / 128 * 32 + i % 32] |= (uint8_t)((q[i] & 3) << i / 32 % 4 * 2);
 }
 
+void kn_pack_q3_k(const uint8_t *q, uint8_t *at)
+{
+	memset(at, 0, 32);
+	for (int i = 0; i < BLOCK; i++)
+		at[i % 32] |= (uint8_t)(q[i] >> 2 << i / 32);
+	put_twos(at + 32, q);
+}
+
 int kn_encode_q3_k(const float *x, uint8_t *at)
 {
 	uint8_t q[BLOCK];
 	int sc[MAX_RUNS];
 	int rc = on_grid(&(struct kn_grid){.lowest = -4, .n = 8}, 16, 32, x, at + 108, sc, q);
-	memset(at, 0, 108);
-	for (int i = 0; i < BLOCK; i++)
-		at[i % 32] |= (uint8_t)(q[i] >> 2 << i / 32);
-	put_twos(at + 32, q);
+	kn_pack_q3_k(q, at);
+	memset(at + 96, 0, 12);
 	for (int j = 0; j < 16; j++) {
 		int s = sc[j] + 32;
 		at[96 + j % 8] |= (uint8_t)((s & 15) << j / 8 * 4);
@@ -140,6 +152,8 @@ static int affine(int max, int run, int extent, const float *x, uint8_t *d_at, i
 	return rc;
 }
 
+void kn_pack_q2_k(const uint8_t *q, uint8_t *at) { put_twos(at + 16, q); }
+
 int kn_encode_q2_k(const float *x, uint8_t *at)
 {
 	uint8_t q[BLOCK];
@@ -147,7 +161,7 @@ int kn_encode_q2_k(const float *x, uint8_t *at)
 	int rc = affine(3, 16, 15, x, at + 80, sc, mn, q);
 	for (int j = 0; j < 16; j++)
 		at[j] = (uint8_t)(sc[j] | mn[j] << 4);
-	put_twos(at + 16, q);
+	kn_pack_q2_k(q, at);
 	return rc;
 }
 
@@ -170,14 +184,24 @@ static void put_long_nibbles(uint8_t *qs, const uint8_t *q)
 	}
 }
 
+void kn_pack_q4_k(const uint8_t *q, uint8_t *at) { put_long_nibbles(at + 16, q); }
+
 int kn_encode_q4_k(const float *x, uint8_t *at)
 {
 	uint8_t q[BLOCK];
 	int sc[MAX_RUNS], mn[MAX_RUNS];
 	int rc = affine(15, 32, 63, x, at, sc, mn, q);
 	put_scales(at + 4, sc, mn);
-	put_long_nibbles(at + 16, q);
+	kn_pack_q4_k(q, at);
 	return rc;
+}
+
+void kn_pack_q5_k(const uint8_t *q, uint8_t *at)
+{
+	memset(at + 16, 0, 32);
+	for (int i = 0; i < BLOCK; i++)
+		at[16 + i % 32] |= (uint8_t)(q[i] >> 4 << i / 32);
+	put_long_nibbles(at + 48, q);
 }
 
 int kn_encode_q5_k(const float *x, uint8_t *at)
@@ -186,9 +210,6 @@ int kn_encode_q5_k(const float *x, uint8_t *at)
 	int sc[MAX_RUNS], mn[MAX_RUNS];
 	int rc = affine(31, 32, 63, x, at, sc, mn, q);
 	put_scales(at + 4, sc, mn);
-	memset(at + 16, 0, 32);
-	for (int i = 0; i < BLOCK; i++)
-		at[16 + i % 32] |= (uint8_t)(q[i] >> 4 << i / 32);
-	put_long_nibbles(at + 48, q);
+	kn_pack_q5_k(q, at);
 	return rc;
 }

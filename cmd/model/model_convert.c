@@ -12,6 +12,7 @@
 #include "base/out_file.h"
 #include "base/progress.h"
 #include "cmd/config/cmd.h"
+#include "cmd/model/calibrate.h"
 #include "cmd/model/model.h"
 #include "engine/source/quantize_model.h"
 #include "engine/source/random_model.h"
@@ -56,7 +57,7 @@ static int report(int rc, const struct meter *m, const char *out, const struct s
 
 struct arguments {
 	const char *paths[2];
-	const char *shape, *type, *tokenizer, *name;
+	const char *shape, *type, *tokenizer, *name, *calibrate;
 	uint64_t seed;
 	uint32_t context, threads;
 	bool force, requantize;
@@ -68,6 +69,7 @@ static int parse(int argc, char **argv, struct arguments *a)
 	const struct model_option options[] = {
 	    {"--force", OPTION_FLAG, &a->force, 0, 0, NULL},
 	    {"--requantize", OPTION_FLAG, &a->requantize, 0, 0, NULL},
+	    {"--calibrate", OPTION_TEXT, &a->calibrate, 0, 0, NULL},
 	    {"--shape", OPTION_TEXT, &a->shape, 0, 0, NULL},
 	    {"--type", OPTION_TEXT, &a->type, 0, 0, NULL},
 	    {"--tokenizer", OPTION_TEXT, &a->tokenizer, 0, 0, NULL},
@@ -94,7 +96,7 @@ int model_random(int argc, char **argv)
 	int rc = parse(argc, argv, &a);
 	if (rc != 0)
 		return rc;
-	if (a.paths[0] == NULL || a.paths[1] != NULL || a.shape == NULL || a.requantize)
+	if (a.paths[0] == NULL || a.paths[1] != NULL || a.shape == NULL || a.requantize || a.calibrate != NULL)
 		return model_complain(CMD_EXIT_USAGE, "random needs --shape NAME and one file to write");
 	m = (struct random_model){.path = a.paths[0],
 				  .name = a.name,
@@ -126,12 +128,53 @@ static void say_kept(const struct quantize_kept *k, const char *type)
 		    k->n, k->types, type, 100 * k->loss);
 }
 
+static void show_reading(void *ctx, uint64_t done, uint64_t total)
+{
+	struct meter *m = ctx;
+	if (!progress_says(&m->at, clock_now_ns()))
+		return;
+	m->shown = true;
+	fprintf(stderr, "\r\033[Kcalibrating: %llu of %llu pieces of text", (unsigned long long)done,
+		(unsigned long long)total);
+	fflush(stderr);
+}
+
+static void say_calibrated(const struct calibration *c, const char *text)
+{
+	struct calibration_report r = calibration_report(c);
+	fprintf(stderr, "%zu matrices rounded for their inputs in %zu tokens of %s, %zu without\n", r.n, r.n_tokens,
+		text, r.n_without);
+}
+
+static int quantize(const struct arguments *a, struct quantize_how *how, struct meter *meter, struct sl_err *err)
+{
+	struct quantize_kept kept = {0};
+	struct calibration *c = NULL;
+	struct quantize_inputs inputs;
+	bool terminal = isatty(STDERR_FILENO);
+	if (a->calibrate != NULL && calibration_open(a->paths[0], a->calibrate, (int)a->threads,
+						     terminal ? show_reading : NULL, meter, &c, err) != 0)
+		return model_complain(1, "%s", err->text);
+	if (c != NULL) {
+		inputs = calibration_inputs(c);
+		how->inputs = &inputs;
+	}
+	out_file_on_signals();
+	struct convert_progress p = progress_for(meter);
+	int rc = report(quantize_model(a->paths[0], a->paths[1], how, &kept, &p, err), meter, a->paths[1], err);
+	if (rc == 0)
+		say_kept(&kept, a->type);
+	if (rc == 0 && c != NULL)
+		say_calibrated(c, a->calibrate);
+	calibration_close(c);
+	return rc;
+}
+
 int model_quantize(int argc, char **argv)
 {
 	struct arguments a = {0};
 	struct quantize_how how;
-	struct quantize_kept kept = {0};
-	struct meter meter;
+	struct meter meter = {0};
 	struct sl_err err = {0};
 	int rc = parse(argc, argv, &a);
 	if (rc != 0)
@@ -141,10 +184,5 @@ int model_quantize(int argc, char **argv)
 	how = (struct quantize_how){.replace = a.force, .requantize = a.requantize, .n_threads = (int)a.threads};
 	if (weight_plan_parse(a.type, &how.plan, &err) != 0)
 		return model_complain(CMD_EXIT_USAGE, "%s", err.text);
-	out_file_on_signals();
-	struct convert_progress p = progress_for(&meter);
-	rc = report(quantize_model(a.paths[0], a.paths[1], &how, &kept, &p, &err), &meter, a.paths[1], &err);
-	if (rc == 0)
-		say_kept(&kept, a.type);
-	return rc;
+	return quantize(&a, &how, &meter, &err);
 }

@@ -74,6 +74,15 @@ const struct tokenizer *model_tokenizer(const struct model *m);
 /* NULL when the file has none; then chat prompts are refused. */
 const struct chat_template *model_template(const struct model *m);
 
+/* What several matrices have as inputs: the rows that queries, keys and values, attention's output, gate and up, the
+ * second matrix of a dense half, and the head are products of. */
+enum model_site { MODEL_SITE_QKV, MODEL_SITE_O, MODEL_SITE_WIDEN, MODEL_SITE_DOWN, MODEL_SITE_HEAD, MODEL_SITES };
+/* Whether w is the first of the model's matrices that a step multiplies with the inputs of a site; *layer: 0 for the
+ * head. For those that watch kn_ops.matmul. */
+bool model_site_of_weight(const struct model *m, const struct kn_weight *w, int *layer, enum model_site *site);
+/* The site whose inputs a tensor of a file is multiplied with, by its name; false: none of these. */
+bool model_site_of_tensor(const char *name, bool tied, int *layer, enum model_site *site);
+
 /* "mean", "cls", "last" or "none" instead of what the files say; NULL, "", "auto": as they say. SL_EINVAL: unknown, or
  * this family can't. */
 int model_set_pooling(struct model_arch *a, const char *name, struct sl_err *err);

@@ -33,7 +33,9 @@ static void *convert_slice(void *arg)
 			continue;
 		}
 		c->row(c->ctx, s->first + i, row);
-		s->rc = kn_quantize_row(c->type, row, c->width, s->out + i * row_bytes);
+		s->rc = c->inputs != NULL
+			    ? kn_quantize_row_for(c->type, row, c->inputs, c->width, s->out + i * row_bytes)
+			    : kn_quantize_row(c->type, row, c->width, s->out + i * row_bytes);
 	}
 	sl_free(row);
 	return NULL;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "engine/file/gguf_write.h"
+#include "kernels/quantize.h"
 
 struct convert {
 	/* Fills row's floats; several threads call it at once. */
@@ -17,9 +18,10 @@ struct convert {
 	/* Fills row's bytes in that type instead; or NULL. */
 	void (*raw_row)(void *ctx, uint64_t row, uint8_t *out);
 	void *ctx;
-	int type;      /* to */
-	size_t width;  /* elements of a row, a multiple of the type's block */
-	int n_threads; /* 0: one for each core */
+	const struct kn_inputs *inputs; /* NULL, or of the matrix: values are rounded for them */
+	int type;                       /* to */
+	size_t width;                   /* elements of a row, a multiple of the type's block */
+	int n_threads;                  /* 0: one for each core */
 };
 
 /* Converts rows first…first+n-1 into n · kn_row_bytes at out. SL_EINVAL: a value cannot be represented in that type

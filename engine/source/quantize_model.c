@@ -213,6 +213,10 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 		rc = s.change->begin(s.change->ctx, t, j->err);
 	if (rc != 0)
 		return rc;
+	if (j->how->inputs != NULL && is_matrix(t) && !keeps(j, t) && c.type != t->type)
+		rc = j->how->inputs->find(j->how->inputs->ctx, t, c.type, &c.inputs, j->err);
+	if (rc != 0)
+		return rc;
 	if (s.change != NULL)
 		return convert_write(&c, t->name, rows_of(t), j->w, j->progress, j->err);
 	if (s.add == 0 && c.type == t->type)

@@ -23,11 +23,20 @@ struct quantize_change {
 	void *ctx;
 };
 
+/* What is known of matrices' inputs. */
+struct quantize_inputs {
+	/* Of a matrix that becomes of a type; NULL: nothing. Borrowed until the next call. */
+	int (*find)(void *ctx, const struct model_tensor *t, int type, const struct kn_inputs **out,
+		    struct sl_err *err);
+	void *ctx;
+};
+
 struct quantize_how {
 	struct weight_plan plan;
 	bool replace;                         /* an existing file */
 	bool requantize;                      /* also what has four bits already */
 	int n_threads;                        /* 0: all */
+	const struct quantize_inputs *inputs; /* NULL: values are rounded one by one */
 	const struct quantize_change *change; /* NULL: none. What it touches gets the plan's type */
 };
 
