@@ -97,6 +97,13 @@ struct eng_config {
 	const char *choices_path;    /* of kn_config; NULL: none */
 	const char *weight_cache;    /* folder for weights in the backend's layout; NULL: no cache */
 	uint64_t weight_cache_bytes; /* the limit for all its files */
+	/* Pages of keys and values on disk (engine/kv/kv_disk.h). */
+	const char *kv_disk;      /* folder; NULL: none */
+	uint64_t kv_disk_bytes;   /* the limit for all its files; 0: none */
+	uint64_t kv_disk_age_s;   /* older pages go; 0: no limit */
+	int kv_disk_policy;       /* enum disk_policy */
+	bool kv_disk_always;      /* read and write even if it does not pay: for tests */
+	uint64_t kv_disk_segment; /* bytes of a file; 0: by the limit */
 	/* Called on the step thread when a model's device has failed in a step and its streams have ended. A device
 	 * does not recover within a process. May be NULL. */
 	void (*on_fault)(void *ctx);
@@ -149,6 +156,8 @@ void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
 void engine_cancel(struct engine *e, uint64_t id);
 /* For models on demand only (engine/sched/keep_alive.h); others, and unknown ones, ignore it. */
 void engine_keep(struct engine *e, const struct proto_keep *k);
+/* What is stored of this tenant's texts on disk is erased, and no page of them that is in memory now is stored. */
+void engine_erase(struct engine *e, const struct proto_erase *m);
 void engine_stats(struct engine *e, struct proto_stats *out);
 /* False: the model is not READY. */
 bool engine_load(struct engine *e, int index, struct proto_load *out);

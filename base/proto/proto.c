@@ -31,6 +31,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_PING:
 	case PROTO_KEEP:
 	case PROTO_LEVELS:
+	case PROTO_ERASE:
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
@@ -47,11 +48,11 @@ uint32_t proto_type_max(uint8_t type)
 const char *proto_type_name(uint8_t type)
 {
 	static const char *const to_engine[] = {"?",     "HELLO", "SUBMIT", "CREDIT", "CANCEL",
-						"COUNT", "PING",  "KEEP",   "LEVELS"};
+						"COUNT", "PING",  "KEEP",   "LEVELS", "ERASE"};
 	static const char *const to_gateway[] = {
 	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
 	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
-	if (type <= PROTO_LEVELS)
+	if (type <= PROTO_ERASE)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
 		return to_gateway[type - PROTO_MODEL];
@@ -98,6 +99,10 @@ static const struct proto_field keep_fields[] = {F(model), F(tenant), F(keep_ms)
 static const struct proto_field model_fields[] = {
     F(index),     F(state),  F(role),      F(does),      F(n_ctx),     F(n_vocab), F(n_embd),    F(n_params),
     F(tokenizer), F(format), F(reasoning), F(n_lengths), F(n_markers), F(percent), F(residence), F(parent)};
+#undef F
+
+#define F(field) PROTO_FIELD(struct proto_erase, field)
+static const struct proto_field erase_fields[] = {F(tenant)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_queued, field)
@@ -166,7 +171,28 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(load_waiting),
 						  F(model_loads),
 						  F(model_drops),
-						  F(model_load_ms)};
+						  F(model_load_ms),
+						  F(kv_disk_bytes),
+						  F(kv_disk_pages),
+						  F(kv_disk_hits[0]),
+						  F(kv_disk_hits[1]),
+						  F(kv_disk_hits[2]),
+						  F(kv_disk_misses[0]),
+						  F(kv_disk_misses[1]),
+						  F(kv_disk_misses[2]),
+						  F(kv_disk_misses[3]),
+						  F(kv_disk_misses[4]),
+						  F(kv_disk_written),
+						  F(kv_disk_evicted),
+						  F(kv_disk_erased),
+						  F(kv_disk_dropped),
+						  F(kv_disk_errors[0]),
+						  F(kv_disk_errors[1]),
+						  F(kv_disk_errors[2]),
+						  F(kv_disk_read_bytes),
+						  F(kv_disk_write_bytes),
+						  F(kv_disk_read_us),
+						  F(kv_disk_write_us)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_figures, field)
@@ -279,6 +305,20 @@ int proto_get_levels(const uint8_t *p, size_t n, struct proto_levels *out, struc
 		if ((out->least[i] = proto_r_u8(&r)) > PROTO_LAST_LEVEL)
 			return proto_out_of_bounds(err, PROTO_LEVELS, "least");
 	return proto_r_end(&r, PROTO_LEVELS, err);
+}
+
+int proto_put_erase(struct sl_buf *out, const struct proto_erase *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_ERASE, 0);
+	proto_w_fields(&w, m, erase_fields, N(erase_fields));
+	return proto_w_end(&w);
+}
+
+int proto_get_erase(const uint8_t *p, size_t n, struct proto_erase *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	proto_r_fields(&r, out, erase_fields, N(erase_fields));
+	return proto_r_end(&r, PROTO_ERASE, err);
 }
 
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)

@@ -33,6 +33,7 @@
  *   CANCEL     stop within one step          PROMPT_LOGPROBS  of the prompt's tokens, on request
  *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
  *   KEEP       how long an unused model stays
+ *   ERASE      what is stored of a tenant's texts
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
  *                                            EMBEDDING the result of a SUBMIT that asks for one
@@ -101,6 +102,7 @@ enum proto_type {
 	PROTO_PING = 6,
 	PROTO_KEEP = 7,
 	PROTO_LEVELS = 8,
+	PROTO_ERASE = 9,
 	PROTO_MODEL = 33,
 	PROTO_QUEUED = 34,
 	PROTO_TOKENS = 35,
@@ -430,6 +432,11 @@ struct proto_levels {
 	uint8_t least[PROTO_MAX_LEVELS];
 };
 
+/* What an engine has stored of this tenant's texts on disk is erased. */
+struct proto_erase {
+	uint64_t tenant; /* as in SUBMIT */
+};
+
 struct proto_counted {
 	uint8_t error; /* enum proto_error */
 	uint32_t n_tokens;
@@ -480,6 +487,14 @@ struct proto_stats {
 	    load_waiting; /* on demand: models whose weights are in memory; requests that wait for some */
 	uint64_t model_loads, model_drops; /* of weights, so far */
 	uint64_t model_load_ms;            /* that they took together */
+	/* Pages of keys and values on disk. */
+	uint64_t kv_disk_bytes, kv_disk_pages;                     /* stored now */
+	uint64_t kv_disk_hits[3];                                  /* read so far, by policy: lru, lfu, ttl */
+	uint64_t kv_disk_misses[5];                                /* by reason: absent, slow, busy, late, failed */
+	uint64_t kv_disk_written, kv_disk_evicted, kv_disk_erased; /* pages */
+	uint64_t kv_disk_dropped;                                  /* not written */
+	uint64_t kv_disk_errors[3];                                /* of reading, of writing; damaged pages */
+	uint64_t kv_disk_read_bytes, kv_disk_write_bytes, kv_disk_read_us, kv_disk_write_us;
 };
 
 /* What STATS has for the whole engine, of one model. */
@@ -536,6 +551,7 @@ int proto_put_credit(struct sl_buf *out, uint64_t id, const struct proto_credit 
 int proto_put_cancel(struct sl_buf *out, uint64_t id);
 int proto_put_keep(struct sl_buf *out, const struct proto_keep *m);
 int proto_put_levels(struct sl_buf *out, const struct proto_levels *m);
+int proto_put_erase(struct sl_buf *out, const struct proto_erase *m);
 int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m);
 int proto_put_ping(struct sl_buf *out, uint64_t nonce);
 int proto_put_model(struct sl_buf *out, const struct proto_model *m);
@@ -559,6 +575,7 @@ int proto_get_submit(const uint8_t *p, size_t n, struct proto_submit *out, struc
 int proto_get_credit(const uint8_t *p, size_t n, struct proto_credit *out, struct sl_err *err);
 int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl_err *err);
 int proto_get_levels(const uint8_t *p, size_t n, struct proto_levels *out, struct sl_err *err);
+int proto_get_erase(const uint8_t *p, size_t n, struct proto_erase *out, struct sl_err *err);
 int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err);
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);

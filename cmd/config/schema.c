@@ -48,6 +48,7 @@ static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const launch_ahead[] = {"auto", "off", NULL};
+static const char *const disk_policies[] = {"lru", "lfu", "ttl", NULL}; /* enum disk_policy */
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 static const char *const poolings[] = {"auto", "none", "mean", "cls", "last", NULL};
@@ -204,6 +205,11 @@ static const struct conf_row all_rows[] = {
     ROW("engine.cuda.swap", CONF_BYTES, ROOT(engine.cuda_swap), "4GiB", 0, TIB),
     ROW("engine.weight_cache", CONF_STRING, ROOT(engine.weight_cache), "", 0, 4000),
     ROW("engine.weight_cache_size", CONF_BYTES, ROOT(engine.weight_cache_size), "64GiB", 0, 16 * TIB),
+    ROW("engine.kv_disk.bytes", CONF_BYTES, ROOT(engine.kv_disk_bytes), "0", 0, 16 * TIB),
+    ROW("engine.kv_disk.age", CONF_DURATION, ROOT(engine.kv_disk_age_ms), "168h", 0, 8784 * HOUR),
+    ROW_ENUM("engine.kv_disk.policy", ROOT(engine.kv_disk_policy), "lru", disk_policies),
+    ROW("engine.kv_disk.folder", CONF_STRING, ROOT(engine.kv_disk), "", 0, 4000),
+    ROW("engine.kv_disk.always", CONF_BOOL, ROOT(engine.kv_disk_always), "false", 0, 0),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS),
     ROW_LIST("engine.adapters", ROOT(engine.adapters), adapter_rows, struct adapter_settings, 0, PROTO_MAX_MODELS),
 
@@ -434,7 +440,8 @@ static void go_by_descriptor(struct sluice_config *cfg)
 		size_t room;
 	} all[] = {{&cfg->engine.socket, cfg->socket_by_fd, sizeof cfg->socket_by_fd},
 		   {&cfg->gateway.engine_socket, cfg->link_by_fd, sizeof cfg->link_by_fd},
-		   {&cfg->engine.weight_cache, cfg->weights_by_fd, sizeof cfg->weights_by_fd}};
+		   {&cfg->engine.weight_cache, cfg->weights_by_fd, sizeof cfg->weights_by_fd},
+		   {&cfg->engine.kv_disk, cfg->kv_by_fd, sizeof cfg->kv_by_fd}};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		const char *rest = below(*all[i].path, cfg->state, real);
 		if (rest == NULL)
@@ -505,6 +512,9 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 		 cfg->state); /* shorter than the socket */
 	if (cfg->engine.weight_cache[0] == '\0')
 		cfg->engine.weight_cache = cfg->default_weights;
+	snprintf(cfg->default_kv, sizeof cfg->default_kv, "%s/kv", cfg->state);
+	if (cfg->engine.kv_disk[0] == '\0')
+		cfg->engine.kv_disk = cfg->default_kv;
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
 	const char *address = cfg->gateway.store.address;
@@ -605,6 +615,11 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .choices_path = cfg->cuda_products,
 	    .weight_cache = strcmp(e->weight_cache, "off") != 0 ? e->weight_cache : NULL,
 	    .weight_cache_bytes = e->weight_cache_size,
+	    .kv_disk = e->kv_disk_bytes > 0 ? e->kv_disk : NULL,
+	    .kv_disk_bytes = e->kv_disk_bytes,
+	    .kv_disk_age_s = e->kv_disk_age_ms / 1000,
+	    .kv_disk_policy = e->kv_disk_policy,
+	    .kv_disk_always = e->kv_disk_always,
 	};
 }
 

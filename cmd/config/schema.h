@@ -61,6 +61,10 @@ struct engine_settings {
 	uint64_t cuda_swap;
 	char *weight_cache; /* never empty after loading */
 	uint64_t weight_cache_size;
+	char *kv_disk; /* never empty after loading */
+	uint64_t kv_disk_bytes, kv_disk_age_ms;
+	int kv_disk_policy;
+	bool kv_disk_always;
 	struct conf_list models;   /* struct model_settings */
 	struct conf_list adapters; /* struct adapter_settings */
 };
@@ -101,6 +105,7 @@ struct sluice_config {
 	/* Derived: state/cuda-products, the products that a device's library computes faster. */
 	char cuda_products[4096 + 16];
 	char default_weights[108]; /* state/weights, where the configuration names no folder for them */
+	char default_kv[108];      /* likewise state/kv */
 	char models_folder[4128];  /* hub.folder, or state/models */
 	/* The paths of models that are configured by a name in that folder; owned. engine.models points to them. */
 	char *model_paths[PROTO_MAX_MODELS];
@@ -108,7 +113,7 @@ struct sluice_config {
 	struct eng_adapter_config adapters[PROTO_MAX_MODELS];
 	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
 	 * paths in that folder. */
-	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128];
+	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128], kv_by_fd[4128];
 	struct conf *conf; /* owns everything above */
 };
 

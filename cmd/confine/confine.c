@@ -118,6 +118,8 @@ static void add_engine(struct paths *p, const struct sluice_config *cfg)
 	}
 	add_folder_of(p, cfg->engine.socket);
 	add_path(p, SANDBOX_WRITE, cfg->engine.weight_cache);
+	if (cfg->engine.kv_disk_bytes > 0)
+		add_path(p, SANDBOX_WRITE, cfg->engine.kv_disk);
 	add_devices(p);
 }
 

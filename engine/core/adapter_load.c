@@ -107,6 +107,7 @@ void adapters_load(struct eng_model *m)
 			continue;
 		}
 		m->n_adapters++;
+		kv_tier_stamp_adapter(a);
 		log_info("adapter %s: loaded in %llu ms, %llu KiB", a->name,
 			 (unsigned long long)((clock_now_ns() - begin) / NS_PER_MS),
 			 (unsigned long long)model_adapter_bytes(m->model, a->slot) >> 10);

@@ -165,6 +165,27 @@ void engine_keep(struct engine *e, const struct proto_keep *k)
 	pthread_mutex_unlock(&e->info_lock);
 }
 
+void engine_erase(struct engine *e, const struct proto_erase *m)
+{
+	/* Texts that tenants share are no one's alone: they go, too. */
+	const uint64_t owners[] = {m->tenant, 0};
+	if (e->disk == NULL)
+		return;
+	pthread_mutex_lock(&e->index_lock);
+	struct engine_erases *k = &e->erases;
+	for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
+		bool known = k->all;
+		for (uint32_t j = 0; j < k->n; j++)
+			known = known || k->tenants[j] == owners[i];
+		if (!known && k->n < ENGINE_ERASES)
+			k->tenants[k->n++] = owners[i];
+		else if (!known)
+			k->all = true;
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	mailbox_nudge(&e->box);
+}
+
 /* ---- state ---- */
 
 void engine_stats(struct engine *e, struct proto_stats *out)
@@ -182,6 +203,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	ENGINE_FIGURES(REPORT);
 #undef REPORT
 	device_watch_read(atomic_load(&e->watch), &out->device);
+	kv_tier_stats(e, out);
 }
 
 int engine_n_models(struct engine *e) { return e->n_models + e->n_adapters; }
@@ -307,6 +329,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->cfg.adapters = NULL;
 	e->cfg.kv_type = NULL;
 	e->cfg.weight_cache = NULL;
+	e->cfg.kv_disk = NULL;
 	e->step_tokens_auto = cfg->step_tokens == 0;
 	if (e->step_tokens_auto)
 		e->cfg.step_tokens = ops->ahead ? DEVICE_STEP_TOKENS : STEP_TOKENS;
@@ -332,6 +355,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	}
 	if (rc == 0)
 		rc = set_weight_cache(e, cfg);
+	if (rc == 0)
+		kv_tier_open(e, cfg);
 	if (rc == 0)
 		rc = grammar_cache_create(&e->grammars);
 	if (rc == 0)
@@ -379,6 +404,7 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].places);
 	}
 	adapters_destroy(e);
+	kv_tier_close(e);
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
 		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0, "engine: sequences are left in state %d", i);

@@ -302,6 +302,7 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		struct proto_count count;
 		struct proto_keep keep;
 		struct proto_levels levels;
+		struct proto_erase erase;
 	} m;
 	struct link_seq *s = seq_find(l, h->id);
 	int rc;
@@ -342,6 +343,11 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		rc = proto_get_levels(p, h->length, &m.levels, err);
 		if (rc == 0)
 			set_levels(&m.levels);
+		return rc;
+	case PROTO_ERASE:
+		rc = proto_get_erase(p, h->length, &m.erase, err);
+		if (rc == 0 && hub->backend->erase != NULL)
+			hub->backend->erase(hub->be, &m.erase);
 		return rc;
 	case PROTO_PING: out_result(l, proto_put_pong(&l->out, h->id)); return 0;
 	default: return sl_errf(err, SL_EPROTO, "only the engine sends %s", proto_type_name(h->type));

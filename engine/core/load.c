@@ -448,6 +448,7 @@ void model_unload(struct eng_model *m)
 {
 	if (m->backend == NULL)
 		return;
+	kv_disk_destroy(m->disk);
 	prefix_destroy(m->prefix);
 	kv_states_destroy(m->states);
 	sched_destroy(m->sched);
@@ -579,6 +580,8 @@ static void finish(struct eng_model *m, bool begun)
 		rc = warm_up(m);
 	if (rc == 0)
 		rc = make_swap(m);
+	if (rc == 0)
+		rc = kv_tier_join(m);
 	m->loaded = rc == 0;
 	if (m->loaded && m->on_demand) {
 		atomic_store(&m->residence, RESIDENCY_ABSENT);

@@ -18,6 +18,8 @@ static void be_cancel(void *be, uint64_t id) { engine_cancel(be, id); }
 
 static void be_keep(void *be, const struct proto_keep *k) { engine_keep(be, k); }
 
+static void be_erase(void *be, const struct proto_erase *m) { engine_erase(be, m); }
+
 static void be_stats(void *be, struct proto_stats *out) { engine_stats(be, out); }
 
 static bool be_load(void *be, int index, struct proto_load *out) { return engine_load(be, index, out); }
@@ -32,6 +34,7 @@ const struct eng_backend engine_backend = {
     .credit = be_credit,
     .cancel = be_cancel,
     .keep = be_keep,
+    .erase = be_erase,
     .stats = be_stats,
     .load = be_load,
     .n_models = be_n_models,

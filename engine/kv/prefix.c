@@ -60,6 +60,7 @@ int prefix_create(struct kv_pool *pool, uint32_t row, struct prefix_tree **out)
 	heap_init(&t->idle, prefix_window_rarer);
 	heap_init(&t->snapshots, prefix_snapshot_rarer);
 	list_init(&t->woken);
+	list_init(&t->unsaved);
 	*out = t;
 	return 0;
 fail:
@@ -112,6 +113,7 @@ static struct prefix_node *new_node(const struct prefix_tree *t, struct prefix_n
 	list_init(&node->children);
 	list_init(&node->sibling);
 	list_init(&node->waiters);
+	list_init(&node->unsaved);
 	node->parent = parent;
 	node->state = -1;
 	node->n_tokens = n;
@@ -183,6 +185,7 @@ static struct prefix_node *add_whole(struct prefix_tree *t, struct prefix_node *
 	if (n == NULL)
 		return NULL;
 	n->index.key = key;
+	prefix_name_node(t, n);
 	idmap_insert(&t->nodes, &n->index);
 	attach(t, n);
 	return n;
@@ -201,6 +204,8 @@ static void free_node(struct prefix_tree *t, struct prefix_node *n)
 		if (n->filled)
 			t->ghosts[n->index.key % N_GHOSTS] = n->index.key;
 	}
+	if (n->filled && n->depth > 0 && is_whole(t, n))
+		prefix_going(t, n);
 	if (n->filled) {
 		prefix_state_drop(t, n);
 		prefix_set_ends(t, n, false);
@@ -387,8 +392,44 @@ static struct prefix_node *make_root(struct prefix_tree *t, uint64_t salt)
 	if (root == NULL)
 		return NULL;
 	root->index.key = salt;
+	prefix_name_node(t, root);
 	idmap_insert(&t->roots, &root->index);
 	return root;
+}
+
+struct prefix_node *prefix_root(struct prefix_tree *t, uint64_t salt, bool make)
+{
+	struct idmap_node *it = idmap_find(&t->roots, salt);
+	if (it != NULL)
+		return idmap_entry(it, struct prefix_node, index);
+	return make ? make_root(t, salt) : NULL;
+}
+
+struct prefix_node *prefix_child(const struct prefix_tree *t, const struct prefix_node *parent, const int32_t *tokens)
+{
+	return find_child(t, parent, tokens);
+}
+
+bool prefix_insert(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens, int32_t page)
+{
+	struct prefix_node *n = add_whole(t, parent, tokens);
+	if (n == NULL)
+		return false;
+	n->used = *t->tick;
+	fill(t, n, &page, 0);
+	return true;
+}
+
+void prefix_drop_leaf(struct prefix_tree *t, struct prefix_node *n)
+{
+	BUG_IF(!is_evictable(n), "prefix tree: a node in use is dropped");
+	free_node(t, n);
+}
+
+void prefix_touch_node(struct prefix_tree *t, struct prefix_node *n)
+{
+	pin(t, n);
+	unpin(t, n);
 }
 
 /* A copy of n's page of each group as the sequence's own page `index`; false: no memory for all of them. */
@@ -473,7 +514,7 @@ uint32_t prefix_begin(struct prefix_tree *t, uint64_t salt, const int32_t *token
 	uint32_t most = n - 1;
 	*n_pages = 0;
 	*path = (struct prefix_path){.last = most / t->page_tokens};
-	++*t->tick;
+	path->began = ++*t->tick;
 	while (t->n_bare / MOST_BARE > (uint32_t)kv_pool_page_limit(t->pool) && t->unused.top != NULL)
 		free_node(t, heap_entry(t->unused.top, struct prefix_node, unused));
 	struct hit hit = walk(t, salt, tokens, most);
@@ -633,6 +674,7 @@ void prefix_end(struct prefix_tree *t, struct prefix_path *path, const int32_t *
 	else if (!path->cut && at->depth > 0 && at->depth * t->page_tokens == n_past)
 		prefix_set_ends(t, at, true);
 	leave_windows(t, path, at);
+	prefix_left_at(t, at, path->began);
 	path->claim = path->tail = path->passed = path->answer = NULL;
 	unpin(t, at);
 }

@@ -55,6 +55,7 @@ struct prefix_path {
 	uint32_t parts;             /* pages that the tree had as the sequence began, if more than it could use */
 	struct prefix_node *answer; /* with the last snapshot of its answer */
 	uint32_t last;              /* the index where the sequence ended as it began */
+	uint64_t began;             /* by the pool's clock */
 	bool cut;                   /* the path ended early (out of memory): nothing more is added */
 };
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * State shared by the files of the prefix tree: prefix.c has the nodes and the paths of sequences, prefix_windows.c the
- * pages of windowed layers, prefix_states.c snapshots of states, prefix_check.c what must hold. Private to engine/kv.
+ * pages of windowed layers, prefix_states.c snapshots of states, prefix_disk.c pages on disk, prefix_check.c what must
+ * hold. Private to engine/kv.
  */
 #ifndef ENGINE_PREFIX_STATE_H
 #define ENGINE_PREFIX_STATE_H
 
 #include "base/heap.h"
 #include "engine/kv/prefix.h"
+#include "engine/kv/prefix_disk.h"
 #include "engine/sched/idmap.h"
 
 struct prefix_node {
@@ -30,6 +32,13 @@ struct prefix_node {
 	uint64_t state_used;
 	bool state_point, state_shared; /* a later prompt is expected there; it is not one sequence's alone */
 	bool asked;                     /* a sequence waits for it */
+	/* Of trees with a tier on disk (prefix_disk.c); a root's key is of the salt. */
+	struct disk_key key;
+	uint64_t owner;
+	struct list unsaved; /* among those to be written */
+	bool saved;          /* it was written, or need not be */
+	/* It is not written unless a sequence that began later uses it; by the pool's clock; 0: it is */
+	uint64_t forgotten;
 	bool filled;
 	bool ends;      /* a prompt or a finished answer ends in this page */
 	int32_t *pages; /* [n_groups], behind tokens: full groups, then windowed ones; -1: not there */
@@ -53,6 +62,10 @@ struct prefix_tree {
 	uint32_t n_pages, n_reclaimable;
 	uint32_t n_bare;  /* filled nodes without a page, of models whose layers are all windowed */
 	uint64_t *ghosts; /* [N_GHOSTS] keys of evicted nodes */
+	struct prefix_sink sink;
+	bool has_sink;
+	struct list unsaved; /* the one to be written first is the first */
+	struct prefix_origin origin;
 };
 
 /* A page of a sequence's row. */
@@ -64,6 +77,27 @@ static inline int32_t *prefix_entry(const struct prefix_tree *t, int32_t *pages,
 /* The node holds a reference to the page, or gives it up. */
 void prefix_add_page(struct prefix_tree *t, struct prefix_node *n, uint32_t group, int32_t page);
 void prefix_drop_page(struct prefix_tree *t, struct prefix_node *n, uint32_t group);
+
+/* ---- prefix.c, for prefix_disk.c ---- */
+
+struct prefix_node *prefix_root(struct prefix_tree *t, uint64_t salt, bool make);
+/* NULL: none. */
+struct prefix_node *prefix_child(const struct prefix_tree *t, const struct prefix_node *parent, const int32_t *tokens);
+/* A child that is not there yet, filled with the page; false: no memory, or another text has its key. */
+bool prefix_insert(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens, int32_t page);
+/* An unused leaf goes. */
+void prefix_drop_leaf(struct prefix_tree *t, struct prefix_node *n);
+/* Counts as used now, with those above it. */
+void prefix_touch_node(struct prefix_tree *t, struct prefix_node *n);
+
+/* ---- prefix_disk.c ---- */
+
+/* A node was made; its parent and tokens are set. */
+void prefix_name_node(const struct prefix_tree *t, struct prefix_node *n);
+/* A sequence that began then ended here: it leaves pages that are worth writing. */
+void prefix_left_at(struct prefix_tree *t, struct prefix_node *n, uint64_t began);
+/* A filled node of a whole page is about to give up its page. */
+void prefix_going(struct prefix_tree *t, struct prefix_node *n);
 
 /* ---- prefix_states.c ---- */
 

@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "engine/model/adapters.h"
 #include "engine/model/rope.h"
+#include "engine/source/model_stamp.h"
 
 /* ---- the head's metadata ---- */
 
@@ -423,6 +424,16 @@ void model_free(struct model *m)
 const struct model_info *model_info(const struct model *m) { return &m->info; }
 const struct residence *model_residence(const struct model *m) { return weight_store_residence(m->store); }
 bool model_keep_weights(struct model *m) { return weight_store_finish(m->store); }
+bool model_stamp(const struct model *m, uint64_t digest[2])
+{
+	struct model_stamp stamp;
+	if (!model_stamp_of(m->file, &stamp))
+		return false;
+	digest[0] = stamp.digest[0];
+	digest[1] = stamp.digest[1];
+	return true;
+}
+
 bool model_was_kept(const struct model *m) { return weight_store_was_kept(m->store); }
 const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
 const struct chat_template *model_template(const struct model *m) { return m->template; }

@@ -68,6 +68,8 @@ const struct residence *model_residence(const struct model *m);
 /* Waits until its rearranged weights are in the cache, from which they come when it is loaded again. False: they are
  * not kept. */
 bool model_keep_weights(struct model *m);
+/* A digest of the state of its files (model_stamp.h). False: there is none. */
+bool model_stamp(const struct model *m, uint64_t digest[2]);
 /* Whether its weights came rearranged from an earlier start. */
 bool model_was_kept(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);

@@ -185,6 +185,32 @@ struct planning_for {
 	uint64_t now_ns;
 };
 
+/* Whose texts s adds to the tree, by the adapter that computes them. */
+static struct prefix_origin origin_of(const struct eng_seq *s)
+{
+	const struct eng_adapter *a = s->adapter > 0 ? &s->model->e->adapters[s->adapter - 1] : NULL;
+	return (struct prefix_origin){.owner = s->owner,
+				      .variant = a != NULL ? a->digest : (struct disk_key){0},
+				      .nameless = a != NULL && disk_key_equal(a->digest, (struct disk_key){0})};
+}
+
+struct kv_disk_ask batch_disk_ask(struct eng_seq *s)
+{
+	return (struct kv_disk_ask){.salt = s->salt,
+				    .origin = origin_of(s),
+				    .tokens = s->tokens,
+				    .n = eng_seq_n_own(s),
+				    .turn = &s->on_disk,
+				    .waiter = &s->waiter};
+}
+
+/* Whether s waits for pages from disk. */
+static bool reads(struct eng_model *m, struct eng_seq *s, const struct prefix_match *match, uint64_t now)
+{
+	const struct kv_disk_ask ask = batch_disk_ask(s);
+	return m->disk != NULL && s->swapped.n_pages == 0 && kv_disk_look(m->disk, &ask, match, now);
+}
+
 /* What s would find in the tree if it started now. If another sequence is computing it, s waits and that sequence
  * inherits its priority. */
 static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
@@ -202,6 +228,10 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 		struct eng_seq *other = list_entry(prefix_claimant(match.pending), struct eng_seq, path);
 		sched_boost(m->sched, &other->sched, view->priority, p->now_ns);
 		prefix_await(match.pending, &s->waiter);
+		out->blocked = true;
+		return;
+	}
+	if (reads(m, s, &match, p->now_ns)) {
 		out->blocked = true;
 		return;
 	}
@@ -282,6 +312,8 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	eng_seq_set_state(&st->e->counters, s, SEQ_PREFILL);
 	s->path = (struct prefix_path){.cut = true};
 	s->sched.n_past = 0;
+	const struct prefix_origin origin = origin_of(s);
+	prefix_set_origin(m->prefix, &origin);
 	if (!st->e->cfg.no_prefix_cache && !s->unshared)
 		s->sched.n_past =
 		    prefix_begin(m->prefix, s->salt, s->tokens, own, own, &s->path, page_row(s), &s->sched.n_pages);
@@ -753,7 +785,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;
 	m->settle = plan.wants_room;
-	if (plan.hopeless != NULL && !kv_rebalance_may_grow(m)) {
+	if (plan.hopeless != NULL && !kv_rebalance_may_grow(m) && !kv_disk_loading(m->disk)) {
 		step_finish(st, seq_of(plan.hopeless), PROTO_FINISH_ERROR, PROTO_ERR_BAD_REQUEST,
 			    "\"beam_width\": the search needs more KV memory than the model has.");
 		return BATCH_CHANGED;

@@ -96,6 +96,8 @@ void batch_trim_pages(struct eng_seq *s);
 void batch_preempt(struct eng_seq *s, uint64_t now);
 /* The i-th page of s in the row of this slot, which belongs to s; -1: it has fewer. */
 int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i);
+/* What s asks of the tier on disk. */
+struct kv_disk_ask batch_disk_ask(struct eng_seq *s);
 /* s computes one token next. */
 void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 

@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/kv/kv.h"
+#include "engine/kv/kv_disk.h"
 #include "engine/kv/kv_swap.h"
 #include "engine/model/model.h"
 #include "engine/kv/prefix.h"
@@ -84,6 +85,7 @@ struct eng_model {
 	uint64_t n_snapshots;              /* of states, that the loader planned for it */
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
+	struct kv_disk *disk; /* NULL: no page of it is on disk */
 	struct sched *sched;
 	uint32_t n_ctx;     /* limit for one sequence, given its pool */
 	uint32_t max_pages; /* page indices of one sequence */
@@ -111,8 +113,9 @@ struct eng_model {
 /* An adapter of the configuration. The loader fills it before its model is mailed; then it is constant. */
 struct eng_adapter {
 	char *name, *path;
-	int model; /* index of its base */
-	int slot;  /* in its model (engine/model/adapters.h); -1: not loaded */
+	int model;              /* index of its base */
+	int slot;               /* in its model (engine/model/adapters.h); -1: not loaded */
+	struct disk_key digest; /* of its files; zeros: unknown, then its pages are not on disk */
 	struct sl_err load_err;
 };
 
@@ -126,6 +129,8 @@ struct text_queue {
 		bool closed;
 	} lines[TEXT_LINES];
 };
+
+enum { ENGINE_ERASES = 64 };
 
 /* The figures of proto_stats that the step thread writes. */
 #define ENGINE_FIGURES(X)                                                                                       \
@@ -148,6 +153,12 @@ struct engine {
 	struct eng_model *models;
 	struct eng_adapter *adapters;
 	int n_adapters;
+	struct disk_tier *disk; /* of the models' pages; NULL: there is none */
+	struct engine_erases {  /* under the index's lock */
+		uint64_t tenants[ENGINE_ERASES];
+		uint32_t n;
+		bool all; /* there were too many */
+	} erases;
 	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
 	bool memory_in_use;      /* the step thread's: a model uses it, so the loader has made it */
@@ -224,6 +235,17 @@ void adapters_resolve(const struct engine *e, struct eng_seq *s);
 /* Loader: bytes of m's adapters, before its memory is planned; and their weights, once it is loaded. */
 uint64_t adapters_file_bytes(const struct eng_model *m);
 void adapters_load(struct eng_model *m);
+
+/* ---- kv_tier.c ---- */
+/* Opens the tier on disk, if one is configured. Without it the engine serves, too: a fault is a line in the log. */
+void kv_tier_open(struct engine *e, const struct eng_config *cfg);
+void kv_tier_close(struct engine *e);
+/* Loader: m's pages may be on disk from now on, if they can be. SL_ENOMEM. */
+int kv_tier_join(struct eng_model *m);
+/* Loader: digests of the files of an adapter. */
+void kv_tier_stamp_adapter(struct eng_adapter *a);
+/* Any thread: the tier's figures, for engine_stats. */
+void kv_tier_stats(const struct engine *e, struct proto_stats *out);
 
 /* ---- load.c ---- */
 void *loader_main(void *engine);

@@ -181,6 +181,7 @@ static int cheapest(const struct eng_model *m, const struct eng_model *to, const
 		}
 	}
 	for (int slab = 0; slab < n_slabs; slab++) {
+		of[slab].needed = of[slab].needed || kv_disk_holds(m->disk, slab);
 		if (kv_pool_slab(m->pool, slab)->own && !of[slab].needed && kv_pool_slab(to->pool, slab)->n_pages > 0 &&
 		    (best < 0 || of[slab].n_held < of[best].n_held))
 			best = slab;

@@ -218,6 +218,7 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->tenant_digest = req->tenant;
 	s->cache_salt = req->cache_salt;
 	s->salt = eng_seq_salt(s, (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0);
+	s->owner = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
 	s->sched.priority = req->priority;
 	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
@@ -256,6 +257,7 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	s->tenant_digest = lead->tenant_digest;
 	s->weight = lead->weight;
 	s->salt = lead->salt;
+	s->owner = lead->owner;
 	s->adapter = lead->adapter;
 	s->sampling = lead->sampling;
 	s->sampling.choice = choice;

@@ -27,6 +27,7 @@
 #include "base/mailbox.h"
 #include "base/proto/proto.h"
 #include "engine/sched/idmap.h"
+#include "engine/kv/kv_disk.h"
 #include "engine/kv/kv_swap.h"
 #include "engine/sched/wait_limits.h"
 #include "engine/sched/ngram.h"
@@ -146,6 +147,7 @@ struct eng_seq {
 	bool unshared;            /* neither reuses pages of the prefix tree nor adds pages to it */
 	uint64_t salt;            /* of the prefixes that it may share */
 	uint64_t cache_salt;      /* as in SUBMIT, and part of salt */
+	uint64_t owner;           /* of its prefixes: the tenant, or 0 if tenants share them */
 	uint32_t max_tokens, credit;
 	uint32_t thinking_tokens; /* as in SUBMIT */
 	uint64_t deadline_ns;     /* UINT64_MAX: none */
@@ -158,16 +160,17 @@ struct eng_seq {
 	int32_t *tokens;         /* prompt, answer and unverified draft prefix; owned */
 	size_t tokens_cap;
 	uint32_t n_prompt, n_made;
-	uint32_t n_first;          /* of n_prompt: tokens of the first text; those behind have the second type */
-	uint32_t n_cached;         /* of the prompt, when it first started */
-	uint8_t miss;              /* enum proto_miss: why the rest was not cached */
-	int slot;                  /* row of the model's page tables; -1: none */
-	uint8_t n_coming;          /* tokens that steps in flight draw for it (engine/step/in_flight.h) */
-	uint32_t n_flying;         /* of n_past: tokens whose rows are in flight */
-	uint32_t n_rows;           /* of n_past: its rows in the step being built */
-	int32_t coming_from;       /* the last of n_coming: index of its draw; -1: on the host */
-	struct kv_swapped swapped; /* its pages in host memory while it has no slot */
-	bool arriving;             /* their copies to the device may be in flight */
+	uint32_t n_first;            /* of n_prompt: tokens of the first text; those behind have the second type */
+	uint32_t n_cached;           /* of the prompt, when it first started */
+	uint8_t miss;                /* enum proto_miss: why the rest was not cached */
+	int slot;                    /* row of the model's page tables; -1: none */
+	uint8_t n_coming;            /* tokens that steps in flight draw for it (engine/step/in_flight.h) */
+	uint32_t n_flying;           /* of n_past: tokens whose rows are in flight */
+	uint32_t n_rows;             /* of n_past: its rows in the step being built */
+	int32_t coming_from;         /* the last of n_coming: index of its draw; -1: on the host */
+	struct kv_swapped swapped;   /* its pages in host memory while it has no slot */
+	bool arriving;               /* their copies to the device may be in flight */
+	struct kv_disk_turn on_disk; /* whether it looked for its pages there */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */

@@ -350,6 +350,17 @@ static uint8_t miss_of(enum prefix_miss miss)
 	return of[miss];
 }
 
+/* How many of its tokens need not be computed, by what is in memory (match) and on disk now. */
+static uint32_t foresee(const struct step *st, struct eng_seq *s, struct prefix_match *match)
+{
+	struct eng_model *m = s->model;
+	if (st->e->cfg.no_prefix_cache || s->unshared)
+		return 0;
+	prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, match);
+	const struct kv_disk_ask ask = batch_disk_ask(s);
+	return m->disk != NULL ? kv_disk_foresee(m->disk, &ask, match) : match->n_tokens;
+}
+
 /* Takes the tokenized prompt; s may then wait to start. 0 or an error. */
 static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *err)
 {
@@ -412,11 +423,11 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 		return refused;
 	if (st->e->cfg.share_prefixes)
 		s->salt = eng_seq_salt(s, true);
-	struct prefix_match match = {0};
-	if (!st->e->cfg.no_prefix_cache && !s->unshared)
-		prefix_lookup(m->prefix, s->salt, s->tokens, s->n_prompt, &match);
+	if (st->e->cfg.share_prefixes)
+		s->owner = 0;
 	s->sched.n_left = eng_seq_n_tokens(s);
-	s->sched.n_cached = match.n_tokens;
+	struct prefix_match match = {0};
+	s->sched.n_cached = foresee(st, s, &match);
 	s->miss = miss_of(match.miss);
 	s->sched.credit = s->credit > 0;
 	s->sched.whole = m->info.arch.encoder;
@@ -664,6 +675,36 @@ static bool step_some_model(struct step *st, uint64_t *next_due)
 	return ahead ? keep_busy(st, shares, n_busy, skip, next_due) : step_one(st, shares, skip, next_due);
 }
 
+/* Tenants whose texts are to be erased from the disk. */
+static void take_erases(struct engine *e)
+{
+	pthread_mutex_lock(&e->index_lock);
+	struct engine_erases k = e->erases;
+	e->erases = (struct engine_erases){0};
+	pthread_mutex_unlock(&e->index_lock);
+	for (uint32_t i = 0; i < k.n; i++) {
+		for (int j = 0; j < e->n_models; j++)
+			if (e->models[j].disk != NULL)
+				kv_disk_forget(e->models[j].disk, k.tenants[i], k.all);
+		disk_tier_erase(e->disk, k.tenants[i]);
+	}
+	if (k.all)
+		disk_tier_erase_all(e->disk);
+}
+
+static void turn_disk(struct engine *e)
+{
+	uint64_t now = clock_now_ns();
+	if (e->disk == NULL)
+		return;
+	take_erases(e);
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (atomic_load(&m->state) == PROTO_MODEL_READY && m->disk != NULL && kv_disk_tick(m->disk, now))
+			batch_wake(m, now);
+	}
+}
+
 void *step_main(void *engine)
 {
 	struct engine *e = engine;
@@ -677,6 +718,7 @@ void *step_main(void *engine)
 		take_signals(st);
 		take_mail(st, mail);
 		kv_rebalance_follow_pressure(e);
+		turn_disk(e);
 		uint64_t next = check_deadlines(st);
 		bool worked = step_some_model(st, &next);
 		free_ended(st);

@@ -4,6 +4,9 @@
  * conversation itself and its entry in the prefix registry. The conversation is deleted after its responses, so that an
  * interrupted deletion can be repeated; then the responses again, since one may have ended in between.
  *
+ * The engine then erases what it has stored of the tenant's texts on disk. Pages of a conversation begin like those of
+ * others, so it can't tell them apart: all of the tenant's go, and are computed again when they are needed.
+ *
  * A response in progress is stopped if it has a log. When it finds the conversation deleted it removes what it stored;
  * if it was added just before, the second round deletes it.
  */
@@ -81,6 +84,7 @@ static void on_gone(struct cache_op *op, const struct cache_result *result)
 static void on_forgotten(struct cache_op *op, const struct cache_result *result)
 {
 	struct removal *r = of_op(op);
+	engine_link_erase(r->x->app->link, r->tenant);
 	if (result->code < 0)
 		conversation_refuse(r->x, r->id, NULL, &(struct conversation_answer){.what = result->code});
 	else

@@ -24,6 +24,18 @@ struct reported {
 	}
 #define ENGINE_GAUGE(field, name, help) REPORTED(proto_stats, field, METRIC_GAUGE, name, 0, help)
 #define ENGINE_COUNTER(field, name, help) REPORTED(proto_stats, field, METRIC_COUNTER, name "_total", 0, help)
+/* Of the tier on disk. */
+#define DISK_COUNTER(field, name_, labels_, scale_, help_)                                                          \
+	{                                                                                                           \
+		offsetof(struct proto_stats, field), sizeof((struct proto_stats *)NULL)->field,                     \
+		{                                                                                                   \
+			.kind = METRIC_COUNTER, .name = "sluice_engine_kv_disk_" name_ "_total", .labels = labels_, \
+			.scale = scale_, .help = help_                                                              \
+		}                                                                                                   \
+	}
+#define DISK_MISS(i, reason)                                                  \
+	DISK_COUNTER(kv_disk_misses[i], "misses", "reason=\"" reason "\"", 0, \
+		     "Prompts whose pages were not read from disk, by reason")
 #define DEVICE_GAUGE(field, name, scale, help) \
 	REPORTED(proto_device, field, METRIC_GAUGE, "sluice_device_" name, scale, help)
 
@@ -60,6 +72,28 @@ static struct reported engine[] = {
     ENGINE_COUNTER(swapped_in, "sluice_engine_swapped_in_pages", "KV pages swapped in again"),
     ENGINE_COUNTER(swap_full, "sluice_engine_swap_full",
 		   "Sequences pre-empted while the swap memory had no room for them"),
+    ENGINE_GAUGE(kv_disk_bytes, "sluice_engine_kv_disk_bytes", "What keys and values on disk take"),
+    ENGINE_GAUGE(kv_disk_pages, "sluice_engine_kv_disk_pages", "KV pages on disk"),
+    DISK_COUNTER(kv_disk_hits[0], "hits", "policy=\"lru\"", 0, "KV pages read from disk, by what decides which go"),
+    DISK_COUNTER(kv_disk_hits[1], "hits", "policy=\"lfu\"", 0, "KV pages read from disk, by what decides which go"),
+    DISK_COUNTER(kv_disk_hits[2], "hits", "policy=\"ttl\"", 0, "KV pages read from disk, by what decides which go"),
+    DISK_MISS(0, "absent"),
+    DISK_MISS(1, "slow"),
+    DISK_MISS(2, "busy"),
+    DISK_MISS(3, "late"),
+    DISK_MISS(4, "failed"),
+    DISK_COUNTER(kv_disk_written, "written_pages", NULL, 0, "KV pages written to disk"),
+    DISK_COUNTER(kv_disk_evicted, "evicted_pages", NULL, 0, "KV pages on disk that made room, or were too old"),
+    DISK_COUNTER(kv_disk_erased, "erased_pages", NULL, 0, "KV pages erased from disk with their conversation"),
+    DISK_COUNTER(kv_disk_dropped, "dropped_pages", NULL, 0,
+		 "KV pages that were not written: the disk was behind, full or failed"),
+    DISK_COUNTER(kv_disk_errors[0], "errors", "kind=\"read\"", 0, "Faults of the tier on disk, and damaged pages"),
+    DISK_COUNTER(kv_disk_errors[1], "errors", "kind=\"write\"", 0, "Faults of the tier on disk, and damaged pages"),
+    DISK_COUNTER(kv_disk_errors[2], "errors", "kind=\"damaged\"", 0, "Faults of the tier on disk, and damaged pages"),
+    DISK_COUNTER(kv_disk_read_bytes, "read_bytes", NULL, 0, "Bytes of KV pages read from disk"),
+    DISK_COUNTER(kv_disk_write_bytes, "write_bytes", NULL, 0, "Bytes of KV pages written to disk"),
+    DISK_COUNTER(kv_disk_read_us, "read_seconds", NULL, 1e-6, "How long reads of KV pages took together"),
+    DISK_COUNTER(kv_disk_write_us, "write_seconds", NULL, 1e-6, "How long writes of KV pages took together"),
     ENGINE_COUNTER(forced_tokens, "sluice_engine_forced_tokens",
 		   "Tokens of constrained answers that their grammar forced: each saved a step of its sequence"),
     ENGINE_COUNTER(prefix_queries, "sluice_engine_prefix_queries", "Prompt tokens looked up in the prefix tree"),

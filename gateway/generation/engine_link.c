@@ -237,7 +237,7 @@ static void on_flush(struct gw_deferred *d)
 		write_out(l);
 }
 
-static void flush_soon(struct engine_link *l) { gw_defer(l->t, &l->flush); }
+void link_flush_soon(struct engine_link *l) { gw_defer(l->t, &l->flush); }
 
 /* ---- coming up ---- */
 
@@ -248,7 +248,7 @@ static void on_connected(struct engine_link *l)
 	if (proto_put_hello(&l->out, &hello) != 0)
 		go_down(l, "no memory");
 	else
-		flush_soon(l);
+		link_flush_soon(l);
 }
 
 /* The server of the socket gets every prompt: it must be our user's. */
@@ -305,7 +305,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		go_down(l, "it is silent");
 	} else if (l->state == LINK_UP && now - l->heard_ns > PING_MS * NS_PER_MS) {
 		if (proto_put_ping(&l->out, now) == 0)
-			flush_soon(l);
+			link_flush_soon(l);
 	}
 }
 
@@ -465,7 +465,7 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
 	l->n_seqs++;
 	if (req->model < PROTO_MAX_MODELS)
 		l->loads[req->model].unseen[line_of(req->priority)]++;
-	flush_soon(l);
+	link_flush_soon(l);
 	return 0;
 }
 
@@ -482,7 +482,7 @@ int engine_link_count(struct engine_link *l, const struct proto_count *req,
 	*id = l->next_id++;
 	seq_insert(l, (struct sequence){.id = *id, .ctx = ctx, .counted = counted});
 	l->n_seqs++;
-	flush_soon(l);
+	link_flush_soon(l);
 	return 0;
 }
 
@@ -516,7 +516,7 @@ void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
 	 * would pull the link from under the frame that may be calling. */
 	if (proto_put_credit(&l->out, id, &m) != 0)
 		l->overrun = true;
-	flush_soon(l);
+	link_flush_soon(l);
 }
 
 void engine_link_keep(struct engine_link *l, const struct proto_keep *k)
@@ -525,7 +525,7 @@ void engine_link_keep(struct engine_link *l, const struct proto_keep *k)
 	if (l->state != LINK_UP || !has_room(l, (struct proto_str){0}, PROTO_PRIORITIES - 1))
 		return;
 	(void)proto_put_keep(&l->out, k);
-	flush_soon(l);
+	link_flush_soon(l);
 }
 
 void engine_link_levels(struct engine_link *l)
@@ -548,7 +548,7 @@ static void cancel(struct engine_link *l, uint64_t id)
 		return;
 	if (proto_put_cancel(&l->out, id) != 0)
 		l->overrun = true;
-	flush_soon(l);
+	link_flush_soon(l);
 }
 
 void engine_link_forget(struct engine_link *l, uint64_t id)

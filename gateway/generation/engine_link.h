@@ -96,6 +96,8 @@ void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
 void engine_link_keep(struct engine_link *l, const struct proto_keep *k);
 /* The engine's log gets this process's levels; lost like keep. */
 void engine_link_levels(struct engine_link *l);
+/* What the engine stores of a tenant's texts is erased. Remembered while the link is down. */
+void engine_link_erase(struct engine_link *l, uint64_t tenant);
 /* Counts a prompt's tokens, whatever their number. counted is called once, from the loop: m NULL, the engine
  * has gone. SL_ECLOSED, SL_ELIMIT as above. */
 int engine_link_count(struct engine_link *l, const struct proto_count *req,

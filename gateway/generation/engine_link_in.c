@@ -75,6 +75,7 @@ static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	flight_note(FLIGHT_ENGINE, 1, l->epoch, 0, 0, 0);
 	l->backoff_ms = LINK_BACKOFF_MIN_MS;
 	l->told = false;
+	link_send_erases(l);
 	log_info("connected to the engine (%u models)", m.n_models);
 	return 0;
 }

@@ -26,6 +26,8 @@ struct sequence {
 	uint32_t lane;
 };
 
+enum { LINK_MAX_ERASES = 256 };
+
 struct engine_link {
 	struct gw_thread *t;
 	char path[sizeof((struct sockaddr_un *)0)->sun_path];
@@ -47,6 +49,11 @@ struct engine_link {
 	int n_models;
 	struct proto_stats stats;
 	uint64_t epoch; /* of the last HELLO */
+	/* Tenants whose texts the engine is to erase: sent again to one that starts anew, until they are old. */
+	struct link_erase {
+		uint64_t tenant, sent_ns; /* 0: not sent yet */
+	} erases[LINK_MAX_ERASES];
+	int n_erases;
 	struct link_load {
 		struct proto_load told;
 		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
@@ -58,6 +65,10 @@ struct engine_link {
 	struct frame_order order; /* of the frames being delivered */
 };
 
+/* What is in l->out goes at the end of the turn. */
+void link_flush_soon(struct engine_link *l);
+/* The link is up: sends what is to be erased. */
+void link_send_erases(struct engine_link *l);
 /* NULL: unknown. Valid until the table changes. */
 struct sequence *link_find(struct engine_link *l, uint64_t id);
 /* s: a slot of the table. */

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The engine's tier of keys and values on disk (engine/kv/kv_disk.h): one for all models. A model's pages are named by
+ * everything that their bytes depend on: the files of its weights, how these are converted, the type and geometry of
+ * its pages, the kernels, and this build, since any change to the sources may change the last bit of a sum.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "engine/disk/disk_tier.h"
+#include "engine/file/map_file.h"
+#include "engine/step/internal.h"
+#include "kernels/kv_type.h"
+#include "version.h"
+
+void kv_tier_open(struct engine *e, const struct eng_config *cfg)
+{
+	struct sl_err err = {0};
+	const struct disk_tier_config of = {.folder = cfg->kv_disk,
+					    .max_bytes = cfg->kv_disk_bytes,
+					    .max_age_s = cfg->kv_disk_age_s,
+					    .segment_bytes = cfg->kv_disk_segment,
+					    .policy = (enum disk_policy)cfg->kv_disk_policy};
+	if (cfg->kv_disk == NULL || cfg->kv_disk_bytes == 0)
+		return;
+	if (cfg->no_prefix_cache)
+		log_warn("engine.kv_disk: nothing is stored, since engine.prefix_cache is off");
+	else if (disk_tier_open(&of, &e->disk, &err) != 0)
+		log_warn("engine.kv_disk: nothing is stored until the next start: %s", err.text);
+}
+
+void kv_tier_close(struct engine *e)
+{
+	disk_tier_close(e->disk);
+	e->disk = NULL;
+}
+
+/* NULL: its pages can be on disk. */
+static const char *why_not(const struct eng_model *m, uint64_t stamp[2])
+{
+	if (m->info.arch.encoder)
+		return "an encoder keeps none";
+	if (m->states != NULL)
+		return "it has recurrent layers, whose states are not stored";
+	if (m->kv_groups.n_groups != 1 || m->kv_groups.window > 0)
+		return "it has layers with a window, whose pages are not stored";
+	if (m->ops->memory != NULL || m->ops->page_out != NULL)
+		return "they are in a device's memory";
+	return model_stamp(m->model, stamp) ? NULL : "its weights are in a folder, whose state has no digest";
+}
+
+static void nudge(void *engine)
+{
+	struct engine *e = engine;
+	mailbox_nudge(&e->box);
+}
+
+/* As text, so that no padding counts. */
+static size_t describe(const struct eng_model *m, const uint64_t stamp[2], char *out, size_t size)
+{
+	const struct kn_kv *l = kv_pool_layout(m->pool);
+	int n =
+	    snprintf(out, size, "%016llx%016llx|%d,%d|%d|%d,%d,%d,%d,%d,%zu|%s,%s,%d|%s", (unsigned long long)stamp[0],
+		     (unsigned long long)stamp[1], m->quantize, m->fp8, l->type, l->page_tokens, l->n_layers,
+		     l->n_kv_heads, l->head_dim, l->latent, kn_kv_page_bytes(l), m->ops->name,
+		     m->ops->made_layout != NULL ? m->ops->made_layout : "", m->e->cfg.loose_products, SLUICE_VERSION);
+	return n > 0 && (size_t)n < size ? (size_t)n : size;
+}
+
+int kv_tier_join(struct eng_model *m)
+{
+	struct engine *e = m->e;
+	uint64_t stamp[2];
+	char what[512];
+	if (e->disk == NULL)
+		return 0;
+	const char *why = why_not(m, stamp);
+	if (why != NULL) {
+		log_info("model %s: its keys and values are not stored on disk: %s", m->name, why);
+		return 0;
+	}
+	const struct kv_disk_config cfg = {.tier = e->disk,
+					   .prefix = m->prefix,
+					   .pool = m->pool,
+					   .cost = &m->cost,
+					   .step_tokens = (uint32_t)m->step_tokens,
+					   .model = what,
+					   .n_model = describe(m, stamp, what, sizeof what),
+					   .always = e->cfg.kv_disk_always,
+					   .nudge = nudge,
+					   .ctx = e};
+	return kv_disk_create(&cfg, &m->disk) == 0 ? 0 : sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
+}
+
+/* ---- adapters ---- */
+
+static bool add_file(XXH3_state_t *x, const char *path)
+{
+	enum { PIECE = 64 << 10 };
+	static _Thread_local uint8_t piece[PIECE];
+	struct sl_err why;
+	int fd = file_open(path, &why);
+	ssize_t n = fd < 0 ? -1 : 1;
+	while (n > 0) {
+		n = read(fd, piece, sizeof piece);
+		if (n > 0)
+			XXH3_128bits_update(x, piece, (size_t)n);
+	}
+	if (fd >= 0)
+		close(fd);
+	return n == 0;
+}
+
+/* All bytes: an adapter has few. */
+void kv_tier_stamp_adapter(struct eng_adapter *a)
+{
+	static const char *const of_folder[] = {"adapter_config.json", "adapter_model.safetensors"};
+	char path[4200];
+	struct stat st;
+	XXH3_state_t *x = XXH3_createState();
+	bool all = x != NULL && file_stat(a->path, &st) == 0;
+	if (all)
+		XXH3_128bits_reset(x);
+	if (all && !S_ISDIR(st.st_mode))
+		all = add_file(x, a->path);
+	for (size_t i = 0; all && S_ISDIR(st.st_mode) && i < sizeof of_folder / sizeof *of_folder; i++) {
+		snprintf(path, sizeof path, "%.4096s/%s", a->path, of_folder[i]);
+		all = add_file(x, path);
+	}
+	XXH128_hash_t h = all ? XXH3_128bits_digest(x) : (XXH128_hash_t){0};
+	XXH3_freeState(x);
+	a->digest = (struct disk_key){.lo = h.low64, .hi = h.high64};
+}
+
+/* ---- figures ---- */
+
+void kv_tier_stats(const struct engine *e, struct proto_stats *out)
+{
+	if (e->disk == NULL)
+		return;
+	struct disk_stats *s = disk_tier_stats(e->disk);
+	out->kv_disk_bytes = atomic_load(&s->bytes);
+	out->kv_disk_pages = atomic_load(&s->pages);
+	out->kv_disk_hits[disk_tier_policy(e->disk)] = atomic_load(&s->hits);
+	_Static_assert(sizeof out->kv_disk_misses / sizeof *out->kv_disk_misses == DISK_MISSES, "one for each reason");
+	for (int i = 0; i < DISK_MISSES; i++)
+		out->kv_disk_misses[i] = atomic_load(&s->misses[i]);
+	out->kv_disk_written = atomic_load(&s->written);
+	out->kv_disk_evicted = atomic_load(&s->evicted);
+	out->kv_disk_erased = atomic_load(&s->erased);
+	out->kv_disk_dropped = atomic_load(&s->dropped);
+	out->kv_disk_errors[0] = atomic_load(&s->read_errors);
+	out->kv_disk_errors[1] = atomic_load(&s->write_errors);
+	out->kv_disk_errors[2] = atomic_load(&s->damaged);
+	out->kv_disk_read_bytes = atomic_load(&s->read_bytes);
+	out->kv_disk_write_bytes = atomic_load(&s->write_bytes);
+	out->kv_disk_read_us = atomic_load(&s->read_us);
+	out->kv_disk_write_us = atomic_load(&s->write_us);
+}
