@@ -21,7 +21,7 @@ static bool worth_less(const struct heap_node *a, const struct heap_node *b)
 static bool older(const struct heap_node *a, const struct heap_node *b)
 {
 	const struct disk_entry *x = of_node(a), *y = of_node(b);
-	return x->created_s != y->created_s ? x->created_s < y->created_s : longer_unused(a, b);
+	return x->created_s != y->created_s ? x->created_s < y->created_s : x->came < y->came;
 }
 
 const char *disk_policy_name(enum disk_policy p)
@@ -53,7 +53,7 @@ bool disk_index_add(struct disk_index *x, struct disk_entry *e)
 	if (idmap_find(&x->entries, e->key.lo) != NULL)
 		return false;
 	e->by_key.key = e->key.lo;
-	e->used = ++x->clock;
+	e->came = e->used = ++x->clock;
 	e->n_uses = 0;
 	e->worth = x->floor + 1;
 	idmap_insert(&x->entries, &e->by_key);

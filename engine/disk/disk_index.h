@@ -8,7 +8,7 @@
  *         Caches", 2000), so what was popular once does not stay for ever
  *   ttl   the page that was written first
  *
- * Among equals the deeper page goes first: a page without the pages before it is of no use.
+ * Of pages that were used together the deepest goes first: a page without the pages before it is of no use.
  */
 #ifndef ENGINE_DISK_INDEX_H
 #define ENGINE_DISK_INDEX_H
@@ -36,7 +36,7 @@ struct disk_entry {
 	struct idmap_node by_key;
 	struct heap_node by_worth;
 	struct list by_age; /* oldest first */
-	uint64_t used, n_uses;
+	uint64_t came, used, n_uses;
 	double worth; /* lfu */
 };
 
