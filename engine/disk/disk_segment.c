@@ -165,7 +165,8 @@ static int check_room(int fd, uint64_t bytes)
 	struct statvfs v;
 	if (fstatvfs(fd, &v) != 0)
 		return SL_EIO;
-	if ((uint64_t)v.f_bavail * v.f_frsize >= bytes + SPARE_BYTES)
+	/* Some file systems do not say how large they are. */
+	if (v.f_blocks == 0 || (uint64_t)v.f_bavail * v.f_frsize >= bytes + SPARE_BYTES)
 		return 0;
 	errno = ENOSPC;
 	return SL_EIO;

@@ -18,7 +18,7 @@
 
 #include "base/proto/proto.h"
 
-enum { N_FRAMES = 20 };
+enum { N_FRAMES = 21 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -49,6 +49,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_count count;
 		struct proto_keep keep;
 		struct proto_levels levels;
+		struct proto_erase erase;
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_tokens tokens;
@@ -74,6 +75,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_COUNT, count, proto_put_count(out, id, &u.count));
 		TYPE(PROTO_KEEP, keep, proto_put_keep(out, &u.keep));
 		TYPE(PROTO_LEVELS, levels, proto_put_levels(out, &u.levels));
+		TYPE(PROTO_ERASE, erase, proto_put_erase(out, &u.erase));
 		TYPE(PROTO_MODEL, model, proto_put_model(out, &u.model));
 		TYPE(PROTO_QUEUED, queued, proto_put_queued(out, id, &u.queued));
 		TYPE(PROTO_CHOICE, choice, proto_put_choice(out, id, &u.choice));
@@ -264,7 +266,20 @@ static void frames(struct sl_buf frame[N_FRAMES])
 							     46,
 							     47,
 							     48,
-							     49}),
+							     49,
+							     50,
+							     51,
+							     {52, 53, 54},
+							     {55, 56, 57, 58, 59},
+							     60,
+							     61,
+							     62,
+							     63,
+							     {64, 65, 66},
+							     67,
+							     68,
+							     69,
+							     70}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,
@@ -293,6 +308,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	    0);
 	assert_int_equal(proto_put_keep(&frame[18], &(struct proto_keep){63, 0x1122334455667788, 300000}), 0);
 	assert_int_equal(proto_put_levels(&frame[19], &(struct proto_levels){3, {0, 1, PROTO_LAST_LEVEL}}), 0);
+	assert_int_equal(proto_put_erase(&frame[20], &(struct proto_erase){0x1122334455667789}), 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	static const float three[] = {1.5f, -0.0f, 3e-39f};
 	assert_int_equal(proto_put_embedding(&frame[17], 9, &(struct proto_embedding){.n = 3, .values = three}), 0);
@@ -378,7 +394,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_LEVELS) || (type >= PROTO_MODEL && type <= PROTO_EMBEDDING);
+		    (type >= PROTO_HELLO && type <= PROTO_ERASE) || (type >= PROTO_MODEL && type <= PROTO_EMBEDDING);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)

@@ -300,6 +300,27 @@ static void keeps_leave_room(void **state)
 		assert_int_equal(r->seqs[i].lost, 1);
 }
 
+/* What is to be erased goes once the link is up, and again to an engine that starts anew; each tenant once. */
+static void erases_reach_every_engine(void **state)
+{
+	struct rig *r = *state;
+	engine_link_erase(r->link, 7);
+	engine_link_erase(r->link, 7);
+	come_up(r);
+	(void)expect(r, PROTO_ERASE);
+	submitted(r, &r->seqs[0]); /* the next frame is its SUBMIT */
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, !engine_link_up(r->link));
+	engine_link_erase(r->link, 8);
+	for (uint64_t tenant = 100; tenant < 400; tenant++) /* more than it remembers */
+		engine_link_erase(r->link, tenant);
+	come_up(r);
+	for (int i = 0; i < 256; i++)
+		(void)expect(r, PROTO_ERASE);
+	submitted(r, &r->seqs[1]);
+}
+
 static void without_memory_a_submit_fails_and_nothing_else(void **state)
 {
 	struct rig *r = *state;
@@ -331,6 +352,7 @@ int main(void)
 	    TEST(an_engine_that_does_not_read_bounds_what_waits),
 	    TEST(large_prompts_leave_room),
 	    TEST(keeps_leave_room),
+	    TEST(erases_reach_every_engine),
 	    TEST(without_memory_a_submit_fails_and_nothing_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
