@@ -8,7 +8,8 @@
 #include "kernels/kv_type.h"
 
 enum {
-	MAX_LOADS = 4,
+	MAX_LOADS = 64,
+	MAX_BEGUN = 4, /* of them: only these hold pages */
 	MAX_TRIES = 2,
 	TICK_BYTES = 2 << 20, /* copied to the write queue in one iteration of the step thread */
 	PATIENCE = 4,         /* a load may take so many times what was predicted, */
@@ -36,8 +37,8 @@ struct kv_disk {
 	struct disk_key model;
 	uint32_t page_tokens;
 	size_t half;
-	struct list loads;
-	uint32_t n_loads;
+	struct list loads; /* oldest first, which is as the scheduler picks */
+	uint32_t n_loads, n_begun;
 };
 
 static void *half_at(const struct kv_disk *d, void *halves, int32_t page)
@@ -62,33 +63,32 @@ static void write_page(struct kv_disk *d, const struct disk_page *p, int32_t pag
 }
 
 /* As one of the pages of a full step: alone it costs more. */
-static bool pays_to_write(const struct kv_disk *d, const struct disk_page *p)
+static bool pays_to_write(const struct kv_disk *d)
 {
 	double row = cost_rows_ns(d->cfg.cost, d->cfg.step_tokens) / d->cfg.step_tokens;
-	(void)p;
 	return d->cfg.always || row * d->page_tokens > disk_tier_ns(d->cfg.tier, 1, page_bytes(d));
 }
 
 static void on_going(void *ctx, const struct disk_page *p, int32_t page, bool saved)
 {
 	struct kv_disk *d = ctx;
-	if ((saved && disk_tier_has(d->cfg.tier, p->key)) || !pays_to_write(d, p))
+	if ((saved && disk_tier_has(d->cfg.tier, p->key)) || !pays_to_write(d))
 		return;
 	write_page(d, p, page);
 }
 
-static void write_behind(struct kv_disk *d)
+/* False: nothing is left to be written, or the queue is full. */
+static bool write_behind(struct kv_disk *d)
 {
 	struct disk_page p;
 	int32_t page;
-	for (size_t bytes = 0; bytes < TICK_BYTES && disk_tier_has_room(d->cfg.tier, page_bytes(d));) {
-		if (!prefix_next_unsaved(d->cfg.prefix, &p, &page))
-			return;
-		if (!pays_to_write(d, &p))
-			continue;
-		write_page(d, &p, page);
-		bytes += page_bytes(d);
+	for (size_t bytes = 0; bytes < TICK_BYTES; bytes += page_bytes(d)) {
+		if (!disk_tier_has_room(d->cfg.tier, page_bytes(d)) || !prefix_next_unsaved(d->cfg.prefix, &p, &page))
+			return false;
+		if (pays_to_write(d))
+			write_page(d, &p, page);
 	}
+	return true;
 }
 
 /* ---- life ---- */
@@ -118,6 +118,7 @@ static void free_load(struct kv_load *l)
 		kv_page_unref(d->cfg.pool, l->page_nos[i]);
 	list_remove(&l->link);
 	d->n_loads--;
+	d->n_begun -= l->begun;
 	sl_free(l->tokens);
 	sl_free(l->page_nos);
 	sl_free(l->pages);
@@ -136,6 +137,8 @@ void kv_disk_destroy(struct kv_disk *d)
 			disk_tier_stop(d->cfg.tier, &l->read);
 		free_load(l);
 	}
+	while (write_behind(d))
+		;
 	prefix_set_sink(d->cfg.prefix, NULL);
 	sl_free(d);
 }
@@ -217,6 +220,7 @@ static bool begin(struct kv_disk *d, struct kv_load *l)
 	l->read = (struct disk_read){
 	    .pages = l->pages, .k = l->k, .v = l->v, .n = l->n_held, .half = d->half, .done = on_read, .ctx = l};
 	l->begun = l->n_held > 0 && !l->forgotten && disk_tier_read(d->cfg.tier, &l->read) == 0;
+	d->n_begun += l->begun;
 	return l->begun;
 }
 
@@ -248,11 +252,22 @@ static uint32_t n_stored(struct kv_disk *d, const struct kv_disk_ask *ask, uint3
 	return disk_tier_run(d->cfg.tier, keys, most);
 }
 
+/* Pages of loads that have not begun. */
+static uint32_t n_before(const struct kv_disk *d)
+{
+	uint32_t n = 0;
+	list_each(it, &d->loads) {
+		const struct kv_load *l = list_entry(it, const struct kv_load, link);
+		n += l->begun ? 0 : l->n;
+	}
+	return n;
+}
+
 static bool pays_to_read(struct kv_disk *d, const struct prefix_match *match, uint32_t n, double *ns)
 {
 	uint32_t past = match->n_pages * d->page_tokens, saved = n * d->page_tokens;
 	uint32_t part = match->n_tokens > past ? match->n_tokens - past : 0; /* found within the first page */
-	*ns = disk_tier_ns(d->cfg.tier, n, page_bytes(d));
+	*ns = disk_tier_ns(d->cfg.tier, n_before(d) + n, page_bytes(d));
 	return d->cfg.always || *ns < compute_ns(d, past + part, saved - part);
 }
 
@@ -286,7 +301,7 @@ static bool start(struct kv_disk *d, const struct kv_disk_ask *ask, const struct
 		miss(d, DISK_MISS_BUSY);
 		return false;
 	}
-	l->deadline_ns = now + PATIENCE_MS * NS_PER_MS + (uint64_t)(PATIENCE * ns);
+	l->deadline_ns = d->cfg.always ? UINT64_MAX : now + PATIENCE_MS * NS_PER_MS + (uint64_t)(PATIENCE * ns);
 	ask->turn->tries = again ? MAX_TRIES : 1;
 	ask->turn->reach = first + l->n;
 	list_push_back(&l->waiters, &ask->waiter->link);
@@ -351,8 +366,8 @@ static void take_read(struct kv_disk *d, struct kv_load *l)
 
 static bool turn(struct kv_disk *d, struct kv_load *l, uint64_t now_ns)
 {
-	if (!l->begun) {
-		if (begin(d, l))
+	if (!l->begun && now_ns < l->deadline_ns) {
+		if (d->n_begun >= MAX_BEGUN || begin(d, l))
 			return false;
 		miss(d, DISK_MISS_BUSY);
 		return let_go(d, l, true);
@@ -364,9 +379,10 @@ static bool turn(struct kv_disk *d, struct kv_load *l, uint64_t now_ns)
 	if (l->late || now_ns < l->deadline_ns)
 		return false;
 	l->late = true;
-	atomic_store(&l->read.stop, true);
+	if (l->begun)
+		atomic_store(&l->read.stop, true);
 	miss(d, DISK_MISS_LATE);
-	return let_go(d, l, false);
+	return let_go(d, l, !l->begun);
 }
 
 bool kv_disk_tick(struct kv_disk *d, uint64_t now_ns)
@@ -374,7 +390,8 @@ bool kv_disk_tick(struct kv_disk *d, uint64_t now_ns)
 	bool woken = false;
 	list_each_safe(it, tmp, &d->loads)
 		woken = turn(d, list_entry(it, struct kv_load, link), now_ns) || woken;
-	write_behind(d);
+	if (write_behind(d))
+		d->cfg.nudge(d->cfg.ctx); /* an idle step thread does not sleep before it goes on */
 	return woken;
 }
 

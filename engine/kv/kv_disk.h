@@ -31,7 +31,7 @@ struct kv_disk_config {
 	uint32_t step_tokens;    /* rows of a step of prompts */
 	const void *model;       /* bytes that describe everything that keys and values depend on */
 	size_t n_model;
-	bool always;              /* read and write whatever it costs: for tests */
+	bool always;              /* read and write whatever it costs, without deadlines: for tests */
 	void (*nudge)(void *ctx); /* any thread: tick has something to do */
 	void *ctx;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * engine/disk: the input is a segment file, behind four bytes that say where its head and records get valid sums, so
- * that what they say is followed. A scan ends, and what it finds lies in the file, and is what a read then finds.
+ * engine/disk: the input is the first 256 bytes of each block of a segment file, behind four bytes that name blocks
+ * which get valid sums, so that what they say is followed. A scan ends, and what it finds lies in the file, and is what
+ * a read then finds.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +12,7 @@
 #include "engine/disk/disk_segment.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { SEED = 77, HALF = 300, MOST = 64 << 10 };
+enum { SEED = 77, HALF = 100, BLOCKS = 15, OF_BLOCK = 256 };
 
 static const int32_t tokens[4] = {1, 2, 3, 4};
 static const struct disk_page page = {
@@ -43,9 +44,10 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 		FUZZ_REQUIRE(disk_segment_append(s, SEED, &page, 5, k, v, HALF, &at) == 0);
 	if (i == 2)
 		FUZZ_REQUIRE(disk_segment_append_erase(s, SEED, 9, 5, &at) == 0);
-	size_t n = s->end + 4 < max ? (size_t)s->end + 4 : max;
+	size_t n = 4;
 	memset(out, 0, 4);
-	FUZZ_REQUIRE(pread(fd, out + 4, n - 4, 0) == (ssize_t)n - 4);
+	for (uint64_t block = 0; block < s->end && n + OF_BLOCK <= max; block += DISK_BLOCK, n += OF_BLOCK)
+		FUZZ_REQUIRE(pread(fd, out + n, OF_BLOCK, (off_t)block) >= 0);
 	disk_segment_close(s);
 	return n;
 }
@@ -73,15 +75,17 @@ static void seal(uint8_t *file, size_t n, const uint8_t *where)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static uint8_t file[MOST], block[DISK_BLOCK], k[HALF], v[HALF];
+	static uint8_t file[BLOCKS * DISK_BLOCK], block[DISK_BLOCK], k[HALF], v[HALF];
 	struct disk_record r;
 	const int32_t *its;
 	struct disk_segment_head head;
 	uint64_t at = DISK_BLOCK, torn = 0, freed, last = 0;
 	if (n < 4)
 		return 0;
-	size_t size = n - 4 < MOST ? n - 4 : MOST;
-	memcpy(file, data + 4, size);
+	size_t blocks = (n - 4) / OF_BLOCK < BLOCKS ? (n - 4) / OF_BLOCK : BLOCKS, size = blocks * DISK_BLOCK;
+	memset(file, 0, sizeof file);
+	for (size_t i = 0; i < blocks; i++)
+		memcpy(file + i * DISK_BLOCK, data + 4 + i * OF_BLOCK, OF_BLOCK);
 	seal(file, size, data);
 	if (size >= DISK_BLOCK)
 		(void)disk_head_check(SEED, file, 1, &head);

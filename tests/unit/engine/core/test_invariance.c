@@ -2,10 +2,12 @@
  *
  * What a request says does not depend on anything but itself: greedy and seeded answers of the small
  * demonstration model, and of a mixture of experts, their log probabilities bit for bit, alone, among 31 others, in
- * other chunks, on other numbers of threads, after a prefix hit, after a pre-emption and after a credit stall. Run from
- * the repository's root.
+ * other chunks, on other numbers of threads, after a prefix hit, after a pre-emption, after a credit stall, and with
+ * pages that another engine left on disk. Run from the repository's root.
  */
 #include "engine_run.h"
+
+#include <unistd.h>
 
 #include "engine/kv/kv.h"
 #include "kernels/kv_type.h"
@@ -82,6 +84,40 @@ static uint64_t preempted(struct run *r)
 	return s.preemptions;
 }
 
+/* Pages of an engine that has ended come from disk, while others are computed in the same steps. */
+static void from_disk(const struct answer *expect)
+{
+	struct run r;
+	struct proto_stats s = {0};
+	struct eng_config cfg = config();
+	char folder[300], command[400];
+	snprintf(folder, sizeof folder, "%s/kv", dir);
+	cfg.kv_disk = folder;
+	cfg.kv_disk_bytes = 256 << 20;
+	cfg.kv_disk_always = true;
+	for (int k = 0; k < 2; k++) {
+		uint64_t pages = s.kv_disk_pages;
+		run_start(&r, &cfg);
+		do { /* what the first one wrote is found */
+			usleep(1000);
+			engine_stats(r.e, &s);
+		} while (s.kv_disk_pages < pages);
+		all_at_once(&r, expect);
+		run_until_idle(&r);
+		do {
+			pages = s.kv_disk_written;
+			usleep(300000);
+			engine_stats(r.e, &s);
+		} while (k == 0 && (s.kv_disk_written == 0 || s.kv_disk_written != pages));
+		run_stop(&r);
+	}
+	assert_true(s.kv_disk_hits[0] > 20);
+	assert_int_equal(s.kv_disk_errors[2], 0);
+	print_message("%s, KV in %s: %llu pages from disk\n", backend, kv_type, (unsigned long long)s.kv_disk_hits[0]);
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 static void check(const struct answer *expect)
 {
 	struct run r;
@@ -146,6 +182,7 @@ static void check(const struct answer *expect)
 		      cached, (unsigned long long)n);
 	assert_true(n > 0);
 	run_stop(&r);
+	from_disk(expect);
 }
 
 static void nothing_else_counts(void **state)
