@@ -101,7 +101,7 @@ static struct sluice_config *read_config(struct report *r, const struct cmd_opti
 static void examine_here(struct report *r, const struct cmd_options *o)
 {
 	static void (*const checks[])(struct report * r, const struct sluice_config *cfg) = {
-	    check_ports, check_certificates, check_store, check_state, check_models, check_kernels};
+	    check_ports, check_certificates, check_store, check_state, check_kv_disk, check_models, check_kernels};
 	struct sluice_config here, *cfg = read_config(r, o, &here);
 	check_machine(r, cfg);
 	for (size_t i = 0; cfg != NULL && i < sizeof checks / sizeof *checks; i++) {

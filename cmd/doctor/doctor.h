@@ -28,6 +28,8 @@ void check_ports(struct report *r, const struct sluice_config *cfg);
 void check_store(struct report *r, const struct sluice_config *cfg);
 void check_certificates(struct report *r, const struct sluice_config *cfg);
 void check_state(struct report *r, const struct sluice_config *cfg);
+/* The folder of keys and values on disk, if there is to be one. */
+void check_kv_disk(struct report *r, const struct sluice_config *cfg);
 void check_models(struct report *r, const struct sluice_config *cfg);
 
 /* The way to a server, by timed streams. quiet_s: how long one of them is silent. */

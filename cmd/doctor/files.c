@@ -79,6 +79,52 @@ void check_state(struct report *r, const struct sluice_config *cfg)
 	}
 }
 
+/* ---- keys and values on disk ---- */
+
+static void bad_kv_folder(struct report *r, const char *path, const char *why)
+{
+	report_add(r, REPORT_FAIL, "kv_disk", "%s: %s", path, why);
+	report_change(r, "engine.kv_disk.folder: a folder of the engine's user, mode 0700 (or \"\")");
+}
+
+static void check_kv_space(struct report *r, const char *path, uint64_t most)
+{
+	struct statvfs v;
+	if (statvfs(path, &v) != 0)
+		return;
+	uint64_t left = (uint64_t)v.f_bavail * v.f_frsize;
+	report_add(r, left < most ? REPORT_WARN : REPORT_OK, "kv_disk",
+		   "%s: %" PRIu64 " MiB are free, engine.kv_disk.bytes allows %" PRIu64 " MiB", path, left >> 20,
+		   most >> 20);
+	if (left < most)
+		report_change(r, "engine.kv_disk.bytes: less, unless that much is stored already");
+}
+
+void check_kv_disk(struct report *r, const struct sluice_config *cfg)
+{
+	struct stat st;
+	const char *path = cfg->engine.kv_disk;
+	uint64_t most = cfg->engine.kv_disk_bytes;
+	if (most == 0)
+		return;
+	if (stat(path, &st) != 0 && errno == ENOENT) {
+		if (strcmp(path, cfg->default_kv) == 0)
+			check_kv_space(r, cfg->state, most); /* made at the start */
+		else
+			bad_kv_folder(r, path, "does not exist");
+	} else if (stat(path, &st) != 0) {
+		bad_kv_folder(r, path, strerror(errno));
+	} else if (!S_ISDIR(st.st_mode)) {
+		bad_kv_folder(r, path, "is not a folder");
+	} else if ((st.st_mode & 077) != 0) {
+		report_add(r, REPORT_FAIL, "kv_disk", "%s: other users may read or write it (mode %04o)", path,
+			   (unsigned)st.st_mode & 07777);
+		report_change(r, "chmod 700 %s", path);
+	} else {
+		check_kv_space(r, path, most);
+	}
+}
+
 /* ---- certificates ---- */
 
 static void check_one(struct report *r, const char *key, const char *path)

@@ -245,6 +245,22 @@ describe('this machine', { concurrency: 4 }, () => {
     names(await examined(adapter), 'FAIL', 'models', /added_tokens\.json: .*added token "<tool>" with id 7/, change);
   });
 
+  test('the folder of keys and values on disk: open to others, no folder, missing, too small a disk', async () => {
+    const open = join(folder, 'kv-open'), file = join(folder, 'kv-file'), good = join(folder, 'kv-good');
+    mkdirSync(open);
+    chmodSync(open, 0o755);
+    mkdirSync(good, { mode: 0o700 });
+    writeFileSync(file, '');
+    const on = (path, bytes = '64MiB') => here([`engine.kv_disk.bytes=${bytes}`, ...(path ? [`engine.kv_disk.folder=${path}`] : [])]);
+    const KV = [...ALL.slice(0, 5), 'kv_disk', ...ALL.slice(5)];
+    names(of(await on(open), ...KV), 'FAIL', 'kv_disk', /other users may read or write it \(mode 0755\)/, /^chmod 700 /);
+    names(of(await on(file), ...KV), 'FAIL', 'kv_disk', /is not a folder/, /^engine.kv_disk.folder: /);
+    names(of(await on(join(folder, 'kv-none')), ...KV), 'FAIL', 'kv_disk', /does not exist/, /^engine.kv_disk.folder: /);
+    names(of(await on(good, '16TiB'), ...KV), 'warn', 'kv_disk', /MiB are free/, /^engine.kv_disk.bytes: /);
+    assert.match(JSON.stringify(of(await on(good), ...KV)), /MiB are free/);
+    assert.match(JSON.stringify(of(await on(''), ...KV)), /MiB are free/);
+  });
+
   test('a state folder that others may write to, that is no folder, whose parent is missing', async () => {
     const open = join(folder, 'open'), file = join(folder, 'file');
     mkdirSync(open);
