@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -64,11 +65,8 @@ void disk_segment_name(uint64_t number, char out[DISK_NAME])
 bool disk_segment_number(const char *name, uint64_t *number)
 {
 	char again[DISK_NAME];
-	unsigned long long n;
-	if (sscanf(name, "%16llx", &n) != 1)
-		return false;
-	*number = n;
-	disk_segment_name(n, again);
+	*number = strtoull(name, NULL, 16);
+	disk_segment_name(*number, again);
 	return strcmp(name, again) == 0;
 }
 
