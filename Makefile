@@ -33,7 +33,7 @@ say = $(if $(V),@:,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # A fresh system has no pkg-config yet: then these are empty, and `needs` says what is missing.
 PKGS := libevent libevent_openssl libevent_pthreads hiredis libnghttp2 libssl libcrypto jansson yaml-0.1 libpcre2-8 libxxhash libutf8proc libseccomp lua5.1
-# Not libcurl: the commands that are clients open it at run time (cmd/http/curl_library.h). Its headers are in the usual folder.
+# Not libcurl: what is a client of other servers opens it at run time (base/http/curl_library.h). Its headers are in the usual folder.
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 WARN := -Wall -Wextra -Wshadow -Wconversion -Werror

@@ -195,4 +195,42 @@ struct eng_echo_config {
 
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv);
 
+/* ---- the remote engine (engine/remote): the same protocol, models that another server runs ---- */
+
+/* Which fields beyond OpenAI's the upstream's API has. */
+enum eng_remote_dialect {
+	ENG_REMOTE_OPENAI,
+	ENG_REMOTE_VLLM, /* vLLM, SGLang, Sluice */
+	ENG_REMOTE_LLAMA /* llama.cpp's server */
+};
+
+struct eng_remote_model {
+	const char *name;  /* that clients use */
+	const char *model; /* the upstream's; "": the same */
+	int role;          /* enum proto_role */
+	uint32_t n_ctx;    /* 0: as the upstream reports */
+	uint32_t n_embd;   /* numbers of its embeddings; 0: it generates text */
+};
+
+/* Strings are borrowed and outlive the engine. */
+struct eng_remote_config {
+	const char *url;      /* http://HOST[:PORT][/PATH] or https://… */
+	const char *key_file; /* its first line is the bearer token; "": none */
+	const char *ca_file;  /* PEM; "": the system's authorities */
+	bool verify;          /* the certificate */
+	int dialect;          /* enum eng_remote_dialect */
+	uint64_t connect_ms;
+	uint64_t idle_ms;   /* longest silence within a stream */
+	uint64_t total_ms;  /* longest answer */
+	uint64_t health_ms; /* between looks at its list of models */
+	uint64_t cool_down_ms;
+	int failures;    /* in a row, until it counts as failed */
+	int connections; /* requests at once; others wait */
+	int max_waiting;
+	const struct eng_remote_model *models;
+	int n_models; /* 0: all that it lists */
+};
+
+int engine_serve_remote(const struct eng_remote_config *cfg, const struct eng_server_config *srv);
+
 #endif

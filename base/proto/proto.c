@@ -117,8 +117,8 @@ static const struct proto_field choice_fields[] = {F(choice),  F(finish),       
 
 #define F(field) PROTO_FIELD(struct proto_done, field)
 static const struct proto_field done_fields[] = {
-    F(finish),       F(error),    F(length_why), F(stop),      F(stop_at),   F(n_prompt),  F(n_cached),
-    F(n_completion), F(queue_us), F(prefill_us), F(decode_us), F(n_drafted), F(n_accepted)};
+    F(finish),       F(error),    F(length_why), F(stop),      F(stop_at),   F(n_prompt),   F(n_cached),
+    F(n_completion), F(queue_us), F(prefill_us), F(decode_us), F(n_drafted), F(n_accepted), F(retry_after_s)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_stats, field)
@@ -192,7 +192,28 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(kv_disk_read_bytes),
 						  F(kv_disk_write_bytes),
 						  F(kv_disk_read_us),
-						  F(kv_disk_write_us)};
+						  F(kv_disk_write_us),
+						  F(upstream.known),
+						  F(upstream.open),
+						  F(upstream.retries),
+						  F(upstream.openings),
+						  F(upstream.false_usages),
+						  F(upstream.faults[PROTO_FAULT_RESOLVE]),
+						  F(upstream.faults[PROTO_FAULT_CONNECT]),
+						  F(upstream.faults[PROTO_FAULT_TLS]),
+						  F(upstream.faults[PROTO_FAULT_KEY]),
+						  F(upstream.faults[PROTO_FAULT_NO_MODEL]),
+						  F(upstream.faults[PROTO_FAULT_LIMITED]),
+						  F(upstream.faults[PROTO_FAULT_REFUSED]),
+						  F(upstream.faults[PROTO_FAULT_SERVER]),
+						  F(upstream.faults[PROTO_FAULT_REDIRECT]),
+						  F(upstream.faults[PROTO_FAULT_HEADERS]),
+						  F(upstream.faults[PROTO_FAULT_NO_STREAM]),
+						  F(upstream.faults[PROTO_FAULT_EVENT]),
+						  F(upstream.faults[PROTO_FAULT_LONG]),
+						  F(upstream.faults[PROTO_FAULT_CUT]),
+						  F(upstream.faults[PROTO_FAULT_STALL]),
+						  F(upstream.faults[PROTO_FAULT_SLOW])};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_figures, field)
@@ -204,6 +225,34 @@ static const struct proto_field figures_fields[] = {
 #define F(field) PROTO_FIELD(struct proto_line, field)
 static const struct proto_field line_fields[] = {F(waiting), F(wait_us), F(places_free), F(us_per_place)};
 #undef F
+
+/* ---- errors ---- */
+
+const char *proto_error_field(uint8_t error)
+{
+	static const char *const names[PROTO_FIELDS] = {
+	    [PROTO_FIELD_TOP_K] = "top_k",
+	    [PROTO_FIELD_MIN_P] = "min_p",
+	    [PROTO_FIELD_TYPICAL_P] = "typical_p",
+	    [PROTO_FIELD_REPETITION_PENALTY] = "repetition_penalty",
+	    [PROTO_FIELD_LENGTH_PENALTY] = "length_penalty",
+	    [PROTO_FIELD_MIN_TOKENS] = "min_tokens",
+	    [PROTO_FIELD_IGNORE_EOS] = "ignore_eos",
+	    [PROTO_FIELD_INCLUDE_STOP] = "include_stop_str_in_output",
+	    [PROTO_FIELD_PROMPT_LOGPROBS] = "prompt_logprobs",
+	    [PROTO_FIELD_BEST_OF] = "best_of",
+	    [PROTO_FIELD_BEAM_SEARCH] = "use_beam_search",
+	    [PROTO_FIELD_THINKING] = "thinking_token_budget",
+	    [PROTO_FIELD_ALLOWED_IDS] = "allowed_token_ids",
+	    [PROTO_FIELD_CONTINUE] = "continue_final_message",
+	    [PROTO_FIELD_LOGPROBS] = "logprobs",
+	    [PROTO_FIELD_CACHE_SALT] = "cache_salt",
+	};
+	return error >= PROTO_ERR_FIELD && error - PROTO_ERR_FIELD < PROTO_FIELDS ? names[error - PROTO_ERR_FIELD]
+										  : NULL;
+}
+
+static bool is_error(uint8_t error) { return error <= PROTO_ERR_LAST || proto_error_field(error) != NULL; }
 
 /* ---- one pair a type ---- */
 
@@ -549,7 +598,7 @@ int proto_get_done(const uint8_t *p, size_t n, struct proto_done *out, struct sl
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	if (out->finish < PROTO_FINISH_STOP || out->finish > PROTO_FINISH_ERROR)
 		return proto_out_of_bounds(err, PROTO_DONE, "finish");
-	if (out->error > PROTO_ERR_LAST)
+	if (!is_error(out->error))
 		return proto_out_of_bounds(err, PROTO_DONE, "error");
 	if (out->stop > PROTO_STOP_LAST)
 		return proto_out_of_bounds(err, PROTO_DONE, "stop");
@@ -575,7 +624,7 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 	out->message = proto_r_str(&r, PROTO_MAX_MESSAGE);
 	out->ids = proto_r_str(&r, PROTO_MAX_LISTED * 4);
 	out->text = proto_r_str(&r, PROTO_MAX_COUNTED_TEXT);
-	if (out->error > PROTO_ERR_LAST)
+	if (!is_error(out->error))
 		return proto_out_of_bounds(err, PROTO_COUNTED, "error");
 	if (out->ids.n > 0 && (out->ids.n % 4 != 0 || out->ids.n / 4 != out->n_tokens))
 		return proto_out_of_bounds(err, PROTO_COUNTED, "ids");

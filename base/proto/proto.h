@@ -353,7 +353,33 @@ enum proto_error {
 	PROTO_ERR_BAD_CONSTRAINT = 12,
 	PROTO_ERR_BAD_WORDS = 13,
 	PROTO_ERR_LAST = PROTO_ERR_BAD_WORDS,
+	/* PROTO_ERR_FIELD + an enum proto_refused: this engine can't do what that field asks for. */
+	PROTO_ERR_FIELD = 32,
 };
+
+/* Fields of requests that an engine may have to refuse. */
+enum proto_refused {
+	PROTO_FIELD_TOP_K,
+	PROTO_FIELD_MIN_P,
+	PROTO_FIELD_TYPICAL_P,
+	PROTO_FIELD_REPETITION_PENALTY,
+	PROTO_FIELD_LENGTH_PENALTY,
+	PROTO_FIELD_MIN_TOKENS,
+	PROTO_FIELD_IGNORE_EOS,
+	PROTO_FIELD_INCLUDE_STOP,
+	PROTO_FIELD_PROMPT_LOGPROBS,
+	PROTO_FIELD_BEST_OF,
+	PROTO_FIELD_BEAM_SEARCH,
+	PROTO_FIELD_THINKING,
+	PROTO_FIELD_ALLOWED_IDS,
+	PROTO_FIELD_CONTINUE,
+	PROTO_FIELD_LOGPROBS,
+	PROTO_FIELD_CACHE_SALT,
+	PROTO_FIELDS,
+};
+
+/* The field's name in requests, of an error from PROTO_ERR_FIELD on; NULL: there is none. */
+const char *proto_error_field(uint8_t error);
 
 enum proto_length_why {
 	PROTO_LENGTH_MAX_TOKENS = 0,
@@ -400,6 +426,7 @@ struct proto_done {
 	uint32_t n_completion; /* of several choices: of all that were made; without given ones */
 	uint32_t queue_us, prefill_us, decode_us;
 	uint32_t n_drafted, n_accepted; /* tokens in verified drafts, of all choices; those accepted */
+	uint32_t retry_after_s;         /* with OVERLOADED: what a server that this engine uses asks for; 0: nothing */
 	struct proto_str message;       /* for errors: one sentence for the client */
 };
 
@@ -463,6 +490,35 @@ enum proto_slowed {
 	PROTO_SLOWED_OTHER = 8,
 };
 
+/* What went wrong with another server that runs the models (engine/remote). */
+enum proto_fault {
+	PROTO_FAULT_RESOLVE,   /* its name has no address */
+	PROTO_FAULT_CONNECT,   /* no connection */
+	PROTO_FAULT_TLS,       /* no TLS, or a certificate that is not trusted */
+	PROTO_FAULT_KEY,       /* 401, 403 */
+	PROTO_FAULT_NO_MODEL,  /* 404 */
+	PROTO_FAULT_LIMITED,   /* 429 */
+	PROTO_FAULT_REFUSED,   /* other statuses from 400 to 499 */
+	PROTO_FAULT_SERVER,    /* 500 and above, or an error within a stream */
+	PROTO_FAULT_REDIRECT,  /* 300 to 399 */
+	PROTO_FAULT_HEADERS,   /* a head that is too long */
+	PROTO_FAULT_NO_STREAM, /* a body of another type */
+	PROTO_FAULT_EVENT,     /* an event that is no JSON, or not of the expected form */
+	PROTO_FAULT_LONG,      /* an event or a line that is too long */
+	PROTO_FAULT_CUT,       /* the stream ended before the answer */
+	PROTO_FAULT_STALL,     /* silence */
+	PROTO_FAULT_SLOW,      /* over the bound on the whole answer */
+	PROTO_FAULTS,
+};
+
+/* A server that runs the models; counters so far. */
+struct proto_upstream {
+	uint32_t known; /* 0: there is none; otherwise 1 */
+	uint32_t open;  /* 1: it failed, and nothing is sent to it for now */
+	uint64_t retries, openings, false_usages;
+	uint64_t faults[PROTO_FAULTS];
+};
+
 struct proto_stats {
 	uint32_t running; /* sequences in the batch, or paused with pages */
 	uint32_t waiting; /* queued, not started */
@@ -495,6 +551,7 @@ struct proto_stats {
 	uint64_t kv_disk_dropped;                                  /* not written */
 	uint64_t kv_disk_errors[3];                                /* of reading, of writing; damaged pages */
 	uint64_t kv_disk_read_bytes, kv_disk_write_bytes, kv_disk_read_us, kv_disk_write_us;
+	struct proto_upstream upstream;
 };
 
 /* What STATS has for the whole engine, of one model. */

@@ -25,7 +25,7 @@
 #include "cmd/load/chat_chunk.h"
 #include "cmd/config/cmd.h"
 #include "cmd/load/histogram.h"
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 
 enum {
 	MAX_CALLS = 6400,
@@ -113,7 +113,7 @@ static int ask(struct call *c, struct tally *of)
 	c->n_line = 0;
 	sse_read_dispose(&c->sse);
 	void (*on_event)(void *ctx, const char *data, size_t n) = c->sse.on_event;
-	sse_read_init(&c->sse, on_event, c);
+	sse_read_init(&c->sse, SSE_READ_MAX, on_event, c);
 	c->asked_ns = clock_now_ns();
 	int rc = write_body(c);
 	if (rc == 0)
@@ -288,7 +288,7 @@ static int open_run(struct run *r, const struct load_target *target, int n_calls
 		*c = (struct call){.call.ops = &ops, .r = r, .conn = i % n_conns, .key = key_free};
 		list_init(&c->call.node);
 		buf_init(&c->body, BODY_MAX);
-		sse_read_init(&c->sse, on_event, c);
+		sse_read_init(&c->sse, SSE_READ_MAX, on_event, c);
 	}
 	return rc;
 }

@@ -178,7 +178,7 @@ int chat_turn_run(struct http_client *client, json_t *request, const struct chat
 	char *body = json_dumps(request, JSON_COMPACT);
 	*r = (struct reading){.turn = turn, .sink = sink, .begun_ns = clock_now_ns()};
 	buf_init(&r->content, CONTENT_MAX);
-	sse_read_init(&r->sse, on_event, r);
+	sse_read_init(&r->sse, SSE_READ_MAX, on_event, r);
 	r->call.method = "POST";
 	r->call.path = "/v1/chat/completions";
 	r->call.headers[0] = "Accept: text/event-stream";

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "cmd/http/http_client.h"
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 
 enum { CHAT_MAX_CALLS = 128 };
 

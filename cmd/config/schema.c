@@ -20,6 +20,7 @@
 #define ROOT(field) offsetof(struct sluice_config, field)
 #define MODEL(field) offsetof(struct model_settings, field)
 #define ADAPTER(field) offsetof(struct adapter_settings, field)
+#define UPSTREAM_MODEL(field) offsetof(struct upstream_model_settings, field)
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
 #define PROMPT(field) offsetof(struct gw_prompt_config, field)
@@ -59,6 +60,8 @@ static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", 
 /* Instead of a size: 0. */
 static const char *const automatic[] = {"auto", NULL};
 static const char *const starts[] = {"always", "on_demand", NULL};
+/* By enum eng_remote_dialect. */
+static const char *const dialects[] = {"openai", "vllm", "llama.cpp", NULL};
 const char *const schema_roles[] = {"none", "small", "large", NULL};
 
 static const struct conf_row model_rows[] = {
@@ -78,6 +81,15 @@ static const struct conf_row adapter_rows[] = {
     ROW("name", CONF_STRING, ADAPTER(name), NULL, 1, PROTO_MAX_NAME),
     ROW("path", CONF_STRING, ADAPTER(path), NULL, 1, 4095),
     ROW("model", CONF_STRING, ADAPTER(model), NULL, 1, PROTO_MAX_NAME),
+    ROW_END,
+};
+
+static const struct conf_row upstream_model_rows[] = {
+    ROW("name", CONF_STRING, UPSTREAM_MODEL(name), NULL, 1, PROTO_MAX_NAME),
+    ROW("model", CONF_STRING, UPSTREAM_MODEL(model), "", 0, PROTO_MAX_NAME),
+    ROW_ENUM("role", UPSTREAM_MODEL(role), "none", schema_roles),
+    ROW("context", CONF_INT, UPSTREAM_MODEL(context), "0", 0, 1 << 28),
+    ROW("embeddings", CONF_INT, UPSTREAM_MODEL(embeddings), "0", 0, PROTO_MAX_EMBEDDING),
     ROW_END,
 };
 
@@ -212,6 +224,21 @@ static const struct conf_row all_rows[] = {
     ROW("engine.kv_disk.always", CONF_BOOL, ROOT(engine.kv_disk_always), "false", 0, 0),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS),
     ROW_LIST("engine.adapters", ROOT(engine.adapters), adapter_rows, struct adapter_settings, 0, PROTO_MAX_MODELS),
+
+    ROW("engine.upstream.url", CONF_STRING, ROOT(upstream.url), "", 0, 1000),
+    ROW("engine.upstream.key_file", CONF_STRING, ROOT(upstream.key_file), "", 0, 4095),
+    ROW("engine.upstream.ca_file", CONF_STRING, ROOT(upstream.ca_file), "", 0, 4095),
+    ROW("engine.upstream.verify", CONF_BOOL, ROOT(upstream.verify), "true", 0, 0),
+    ROW_ENUM("engine.upstream.dialect", ROOT(upstream.dialect), "openai", dialects),
+    ROW("engine.upstream.connections", CONF_INT, ROOT(upstream.connections), "64", 1, 4096),
+    ROW("engine.upstream.connect_timeout", CONF_DURATION, ROOT(upstream.connect_ms), "2s", 10, MINUTE),
+    ROW("engine.upstream.idle_timeout", CONF_DURATION, ROOT(upstream.idle_ms), "60s", 10, HOUR),
+    ROW("engine.upstream.total_timeout", CONF_DURATION, ROOT(upstream.total_ms), "30m", 10, 24 * HOUR),
+    ROW("engine.upstream.health_interval", CONF_DURATION, ROOT(upstream.health_ms), "10s", 10, HOUR),
+    ROW("engine.upstream.failures", CONF_INT, ROOT(upstream.failures), "3", 1, 1000),
+    ROW("engine.upstream.cool_down", CONF_DURATION, ROOT(upstream.cool_down_ms), "2s", 10, HOUR),
+    ROW_LIST("engine.upstream.models", ROOT(upstream.models), upstream_model_rows, struct upstream_model_settings, 0,
+	     PROTO_MAX_MODELS),
 
     ROW("engine.echo.enabled", CONF_BOOL, ROOT(echo.enabled), "false", 0, 0),
     ROW("engine.echo.rate", CONF_FLOAT, ROOT(echo.rate), "50", 0, 10000000),
@@ -625,10 +652,43 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 
 void sluice_load_backends(const struct sluice_config *cfg)
 {
-	if (cfg->echo.enabled)
+	if (cfg->echo.enabled || sluice_has_upstream(cfg))
 		return;
 	kn_plugin_load("cuda", false); /* the start logs whether there is one */
 	kn_plugin_load(backends[cfg->engine.backend], true);
+}
+
+bool sluice_has_upstream(const struct sluice_config *cfg) { return cfg->upstream.url[0] != '\0'; }
+
+void sluice_remote_config(const struct sluice_config *cfg, struct eng_remote_model *models,
+			  struct eng_remote_config *out)
+{
+	const struct upstream_settings *u = &cfg->upstream;
+	for (size_t i = 0; i < u->models.n; i++) {
+		const struct upstream_model_settings *m = LIST_AT(u->models, const struct upstream_model_settings, i);
+		models[i] = (struct eng_remote_model){.name = m->name,
+						      .model = m->model,
+						      .role = m->role,
+						      .n_ctx = (uint32_t)m->context,
+						      .n_embd = (uint32_t)m->embeddings};
+	}
+	*out = (struct eng_remote_config){
+	    .url = u->url,
+	    .key_file = u->key_file,
+	    .ca_file = u->ca_file,
+	    .verify = u->verify,
+	    .dialect = u->dialect,
+	    .connect_ms = u->connect_ms,
+	    .idle_ms = u->idle_ms,
+	    .total_ms = u->total_ms,
+	    .health_ms = u->health_ms,
+	    .cool_down_ms = u->cool_down_ms,
+	    .failures = (int)u->failures,
+	    .connections = (int)u->connections,
+	    .max_waiting = (int)cfg->engine.max_waiting,
+	    .models = models,
+	    .n_models = (int)u->models.n,
+	};
 }
 
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out)

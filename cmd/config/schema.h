@@ -80,6 +80,23 @@ struct echo_settings {
 	int64_t step_active, slots, waiting;
 };
 
+/* One entry of engine.upstream.models: as in struct eng_remote_model. */
+struct upstream_model_settings {
+	char *name, *model;
+	int role;
+	int64_t context, embeddings;
+};
+
+/* Another server that runs the models; url "": none. */
+struct upstream_settings {
+	char *url, *key_file, *ca_file;
+	bool verify;
+	int dialect; /* enum eng_remote_dialect */
+	uint64_t connect_ms, idle_ms, total_ms, health_ms, cool_down_ms;
+	int64_t failures, connections;
+	struct conf_list models; /* struct upstream_model_settings */
+};
+
 /* Where `sluice pull` gets models, and how. */
 struct hub_settings {
 	char *endpoint, *token_file, *ca_file;
@@ -97,6 +114,7 @@ struct sluice_config {
 	struct supervisor_settings supervisor;
 	struct engine_settings engine;
 	struct echo_settings echo;
+	struct upstream_settings upstream;
 	struct hub_settings hub;
 	struct gw_config gateway;
 	struct casc_settings cascade;
@@ -146,5 +164,10 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 /* Opens backends that are shared objects while this process can still read their files. */
 void sluice_load_backends(const struct sluice_config *cfg);
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
+/* Does another server run the models? */
+bool sluice_has_upstream(const struct sluice_config *cfg);
+/* models: room for cfg->upstream.models.n. */
+void sluice_remote_config(const struct sluice_config *cfg, struct eng_remote_model *models,
+			  struct eng_remote_config *out);
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "engine/remote/remote_http.h"
 #include "gateway/auth/cors.h"
 #include "gateway/loop/net_addr.h"
 #include "gateway/observe/tracer.h"
@@ -46,8 +47,16 @@ static bool has_tier(const struct sluice_config *cfg, const char *name)
 /* Does the configuration list the models? Not with the echo, nor with an engine that was started separately. */
 static bool knows_models(const struct sluice_config *cfg)
 {
-	return !cfg->echo.enabled && cfg->engine.models.n > 0 &&
+	return !cfg->echo.enabled && !sluice_has_upstream(cfg) && cfg->engine.models.n > 0 &&
 	       strcmp(cfg->gateway.engine_socket, cfg->engine.socket) == 0;
+}
+
+static bool is_model_name(const char *name)
+{
+	for (const char *p = name; *p != '\0'; p++)
+		if (!isalnum((unsigned char)*p) && strchr("._:/-", *p) == NULL)
+			return false;
+	return strcmp(name, "auto") != 0 && strcmp(name, "default") != 0;
 }
 
 static int check_models(const struct sluice_config *cfg, struct sl_err *err)
@@ -73,6 +82,32 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 			return conf_fail(cfg->conf, key_of(key, "engine.models", m->name, "name"), err, "%s",
 					 is_auto ? "auto stands for the cascade"
 						 : "default stands for gateway.default_model");
+	}
+	return 0;
+}
+
+static int check_upstream(const struct sluice_config *cfg, struct sl_err *err)
+{
+	static const char list[] = "engine.upstream.models";
+	const struct conf_list *all = &cfg->upstream.models;
+	const char *with_role[3] = {NULL, NULL, NULL};
+	char key[KEY_BYTES];
+	if (!sluice_has_upstream(cfg))
+		return 0;
+	if (!remote_url_fits(cfg->upstream.url))
+		return conf_fail(cfg->conf, "engine.upstream.url", err,
+				 "http://HOST[:PORT][/PATH] or https://… is wanted, without a slash at its end");
+	if (cfg->echo.enabled)
+		return conf_fail(cfg->conf, "engine.upstream.url", err, "given, but engine.echo is enabled");
+	for (size_t i = 0; i < all->n; i++) {
+		const struct upstream_model_settings *m = LIST_AT(*all, const struct upstream_model_settings, i);
+		if (!is_model_name(m->name))
+			return conf_fail(cfg->conf, key_of(key, list, m->name, "name"), err,
+					 "a name is made of letters, digits and . _ : / -, and not auto or default");
+		if (m->role != 0 && with_role[m->role] != NULL)
+			return conf_fail(cfg->conf, key_of(key, list, m->name, "role"), err,
+					 "'%.60s' is the %s model already", with_role[m->role], schema_roles[m->role]);
+		with_role[m->role] = m->name;
 	}
 	return 0;
 }
@@ -321,8 +356,8 @@ static int check_hub(const struct sluice_config *cfg, struct sl_err *err)
 int schema_check(const struct sluice_config *cfg, struct sl_err *err)
 {
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
-	    check_supervisor, check_models,  check_adapters, check_tiers, check_gateway,
-	    check_store,      check_cascade, check_hub,      check_trace,
+	    check_supervisor, check_models, check_upstream, check_adapters, check_tiers,
+	    check_gateway,    check_store,  check_cascade,  check_hub,      check_trace,
 	};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)

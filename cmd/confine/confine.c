@@ -132,6 +132,8 @@ static int limit_files(const struct cmd_options *o, const struct sluice_config *
 	add_system(p);
 	if (kind == SANDBOX_GATEWAY)
 		add_gateway(p, cfg);
+	else if (kind == SANDBOX_REMOTE)
+		add_folder_of(p, cfg->engine.socket);
 	else
 		add_engine(p, cfg);
 	if (o->broker_fd < 0)

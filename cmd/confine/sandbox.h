@@ -9,8 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* DOWNLOAD: the process that fetches models (cmd/hub). It connects, and does not listen. */
-enum sandbox_kind { SANDBOX_GATEWAY, SANDBOX_ENGINE, SANDBOX_DOWNLOAD };
+/* REMOTE: an engine whose models another server runs: it connects, and has no device and no weights. DOWNLOAD: the
+ * process that fetches models (cmd/hub). It connects, and does not listen. */
+enum sandbox_kind { SANDBOX_GATEWAY, SANDBOX_ENGINE, SANDBOX_REMOTE, SANDBOX_DOWNLOAD };
 
 enum sandbox_access {
 	SANDBOX_READ = 1,   /* files and folders below */

@@ -5,8 +5,8 @@
  * process; the supervisor logs that and restarts it.
  *
  * The lists are by purpose and longer than one run needs, because libraries choose among similar calls (poll, ppoll,
- * epoll). Neither process starts programs. The engine uses unix sockets only; the lists for devices add the calls of a
- * device's driver.
+ * epoll). No process starts programs. An engine uses unix sockets only, unless another server runs its models; the
+ * lists for devices add the calls of a device's driver.
  */
 #include <errno.h>
 #include <sched.h>

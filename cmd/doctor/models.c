@@ -61,6 +61,10 @@ void check_models(struct report *r, const struct sluice_config *cfg)
 		report_add(r, REPORT_OK, "models", "none are loaded: engine.echo.enabled is on");
 		return;
 	}
+	if (sluice_has_upstream(cfg)) {
+		report_add(r, REPORT_OK, "models", "another server runs them: %s", cfg->upstream.url);
+		return;
+	}
 	if (cfg->engine.models.n == 0) {
 		report_add(r, REPORT_FAIL, "models", "none is configured");
 		report_change(r, "engine.models: [{ name: NAME, path: FILE }]");

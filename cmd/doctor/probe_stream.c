@@ -52,7 +52,7 @@ int probe_stream_start(struct probe_stream *p, struct http_client *c, uint32_t e
 	p->call.on_data = gzip ? on_packed : on_data;
 	p->call.on_end = on_end;
 	p->call.idle_s = (events * interval_ms + quiet_ms) / 1000 + SLACK_S;
-	sse_read_init(&p->sse, on_event, p);
+	sse_read_init(&p->sse, SSE_READ_MAX, on_event, p);
 	p->begun_ns = clock_now_ns();
 	int rc = http_call_start(c, &p->call);
 	p->ended = rc != 0;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "cmd/http/http_client.h"
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 
 enum { PROBE_EVENTS_KEPT = 128 };
 

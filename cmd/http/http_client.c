@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "cmd/http/curl_library.h"
+#include "base/http/curl_library.h"
 
 struct http_client {
 	const struct curl_library *lib;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * The room: HTTP for the commands that are clients of a server (`chat`, `batch`, `doctor`).
+ *
  * Requests to one server, several at once, over libcurl. A call reports its body as it comes, or keeps it; every wait
  * has a deadline. Redirects are not followed: an API has none, and a key must not go elsewhere.
  */

@@ -10,7 +10,7 @@
  *             describes them. It becomes FOLDER/NAME by one rename, so no model is ever visible half
  *
  * A process of its own downloads (hub_child.h): it has the folder, the network and nothing else. The process that the
- * user started shows the progress. libcurl is in the former only (cmd/http/curl_library.h). The gateway and the engine
+ * user started shows the progress. libcurl is in the former only (base/http/curl_library.h). The gateway and the engine
  * contain no call of this room, so no request causes a download.
  *
  * Thread: main.

@@ -13,7 +13,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "cmd/config/schema.h"
-#include "cmd/http/curl_library.h"
+#include "base/http/curl_library.h"
 #include "cmd/hub/hub_plan.h"
 
 struct hub_net {

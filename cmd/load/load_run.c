@@ -14,7 +14,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json/json_out.h"
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 #include "cmd/load/chat_chunk.h"
 
 enum { REPLY_MAX = 16 << 20, WARMUP_TOKENS = 8 };
@@ -157,7 +157,7 @@ static void send_turn(struct slot *p, const struct work *w, uint64_t due_ns)
 	buf_clear(&p->reply, 0);
 	buf_clear(&p->content, 0);
 	sse_read_dispose(&p->sse);
-	sse_read_init(&p->sse, on_event, p);
+	sse_read_init(&p->sse, SSE_READ_MAX, on_event, p);
 	int rc = write_request(p, w);
 	if (rc == 0)
 		rc = load_client_start(r->client, p->conn, &p->call, "/v1/chat/completions", key,
@@ -504,7 +504,7 @@ static int make_slots(struct load_run *r, int n_conns, int n_slots)
 		buf_init(&p->reply, REPLY_MAX);
 		buf_init(&p->history, REPLY_MAX / 2);
 		buf_init(&p->content, REPLY_MAX / 2);
-		sse_read_init(&p->sse, on_event, p);
+		sse_read_init(&p->sse, SSE_READ_MAX, on_event, p);
 		free_slot(p);
 	}
 	return 0;

@@ -20,6 +20,20 @@ static int run_models(const struct sluice_config *cfg, const struct eng_server_c
 	return rc;
 }
 
+static int run_remote(const struct sluice_config *cfg, const struct eng_server_config *srv)
+{
+	struct eng_remote_config remote;
+	struct eng_remote_model *models = sl_zalloc_n(cfg->upstream.models.n + 1, sizeof *models);
+	if (models == NULL) {
+		log_error("no memory");
+		return 1;
+	}
+	sluice_remote_config(cfg, models, &remote);
+	int rc = engine_serve_remote(&remote, srv);
+	sl_free(models);
+	return rc;
+}
+
 int cmd_engine(int argc, char **argv)
 {
 	struct cmd_options o;
@@ -31,7 +45,7 @@ int cmd_engine(int argc, char **argv)
 		return rc;
 	core_dump_settle(cfg.supervisor.core_dumps);
 	sluice_load_backends(&cfg);
-	rc = confine(&o, &cfg, SANDBOX_ENGINE);
+	rc = confine(&o, &cfg, sluice_has_upstream(&cfg) ? SANDBOX_REMOTE : SANDBOX_ENGINE);
 	if (rc != 0)
 		return rc;
 	start_flight_recorder("engine", &cfg);
@@ -45,6 +59,8 @@ int cmd_engine(int argc, char **argv)
 		struct eng_echo_config echo;
 		sluice_echo_config(&cfg, &echo);
 		rc = engine_serve_echo(&echo, &srv);
+	} else if (sluice_has_upstream(&cfg)) {
+		rc = run_remote(&cfg, &srv);
 	} else {
 		rc = run_models(&cfg, &srv);
 	}

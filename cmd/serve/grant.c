@@ -59,6 +59,8 @@ static bool is_in_folder(const char *folder, const char *path)
 
 static bool engine_reads(const struct sluice_config *c, const char *path)
 {
+	if (sluice_has_upstream(c))
+		return same(c->upstream.key_file, path) || same(c->upstream.ca_file, path);
 	const struct model_settings *m = c->engine.models.items;
 	for (size_t i = 0; i < c->engine.models.n; i++)
 		if (same(m[i].path, path) || is_part(m[i].path, path) || is_in_folder(m[i].path, path))

@@ -322,7 +322,7 @@ static int prepare(struct serving *s, struct sl_err *err)
 	int rc = handover_hold(s->inherited.sockets.fds, s->inherited.sockets.n);
 	rc = rc == 0 ? gateway_check(g, err) : sl_errf(err, rc, "no descriptors for the inherited sockets");
 	handover_close();
-	if (rc == 0 && !s->cfg->echo.enabled)
+	if (rc == 0 && !s->cfg->echo.enabled && !sluice_has_upstream(s->cfg))
 		rc = check_models(s->cfg, err);
 	if (rc == 0)
 		rc = prepare_state(s, err);

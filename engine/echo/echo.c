@@ -17,7 +17,7 @@
  * Words anywhere in the message control its two models separately (echo_text.h).
  *
  * With `slots` only so many answers of a model run at once; the others wait, by priority, and get reports of their
- * queue position and a prediction (echo_slots.h).
+ * queue position and a prediction (run_slots.h).
  *
  * Everything runs on the I/O thread: a sequence has one timer for its next event (the first token, the pace, the
  * deadline); the steps share one. Events go out through the hub's mailbox as the real engine's do. A sequence is freed
@@ -103,7 +103,7 @@ static void seq_end(struct echo_seq *s, uint8_t finish, uint8_t error, const cha
 		e->stats.finished++;
 	leave_step(s);
 	wait_limits_leave(&e->wait_limits, &s->wait_entry);
-	struct echo_slot *next = echo_slot_leave(&e->slots[s->model], &s->slot, now);
+	struct run_slot *next = run_slot_leave(&e->slots[s->model], &s->slot, now);
 	if (next != NULL)
 		seq_start(list_entry(next, struct echo_seq, slot), now);
 	idmap_remove(&e->seqs, &s->node);
@@ -313,7 +313,7 @@ static void echo_stats(void *be, struct proto_stats *out)
 static bool echo_load(void *be, int index, struct proto_load *out)
 {
 	const struct echo *e = be;
-	echo_slots_load(&e->slots[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
+	run_slots_load(&e->slots[index], (unsigned)e->cfg.ttft_ms * NS_PER_MS, clock_now_ns(), out);
 	out->idle = e->stats.running + e->stats.waiting == 0;
 	out->figures = e->figures[index];
 	out->model = (uint16_t)index;
@@ -338,7 +338,7 @@ static double need_ns(const struct echo_seq *s, uint32_t max_tokens)
 static void tell_queued(const struct echo_seq *s, uint32_t ahead, uint64_t now)
 {
 	const struct echo *e = s->e;
-	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS + echo_slots_wait_ns(&e->slots[s->model], ahead, now);
+	uint64_t ns = (unsigned)e->cfg.ttft_ms * NS_PER_MS + run_slots_wait_ns(&e->slots[s->model], ahead, now);
 	struct eng_event ev = {
 	    .kind = ENG_QUEUED,
 	    .id = s->node.key,
@@ -370,7 +370,7 @@ static void on_tell(evutil_socket_t fd, short what, void *ctx)
 				any = true;
 				if (ahead < ECHO_TELL_MOST)
 					tell_queued(
-					    list_entry(list_entry(it, struct echo_slot, node), struct echo_seq, slot),
+					    list_entry(list_entry(it, struct run_slot, node), struct echo_seq, slot),
 					    ahead++, now);
 			}
 	}
@@ -465,8 +465,8 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 		s->deadline_ns = s->arrived_ns + req->deadline_ms * NS_PER_MS;
 	s->model = req->model < ECHO_MODELS ? req->model : 0;
 	s->n_choices = req->n > 0 ? req->n : 1;
-	uint32_t ahead = echo_slots_ahead(&e->slots[s->model], req->priority);
-	echo_slot_enter(&e->slots[s->model], &s->slot, req->priority, need_ns(s, req->max_tokens));
+	uint32_t ahead = run_slots_ahead(&e->slots[s->model], req->priority);
+	run_slot_enter(&e->slots[s->model], &s->slot, req->priority, need_ns(s, req->max_tokens));
 	idmap_insert(&e->seqs, &s->node);
 	e->stats.submitted++;
 	e->stats.waiting++;
@@ -548,9 +548,9 @@ static void echo_credit(void *be, uint64_t id, uint32_t n_tokens)
 		return;
 	if (__builtin_add_overflow(s->credit, n_tokens, &s->credit))
 		s->credit = UINT32_MAX;
-	if (s->slot.state == ECHO_NO_CREDIT && s->credit > 0) {
+	if (s->slot.state == RUN_SLOT_NO_CREDIT && s->credit > 0) {
 		uint64_t now = clock_now_ns();
-		if (!echo_slot_take(&e->slots[s->model], &s->slot, now)) {
+		if (!run_slot_take(&e->slots[s->model], &s->slot, now)) {
 			arm_tell(e);
 			return; /* its timer waits for the deadline */
 		}
@@ -601,7 +601,7 @@ int echo_create(const struct eng_echo_config *cfg, struct server *server, struct
 	wait_limits_init(&e->wait_limits, (uint64_t)cfg->waiting,
 			 cfg->slots > 0 ? (uint64_t)cfg->slots : ECHO_MAX_SEQUENCES);
 	for (int i = 0; i < ECHO_MODELS; i++)
-		echo_slots_init(&e->slots[i], (uint32_t)cfg->slots);
+		run_slots_init(&e->slots[i], (uint32_t)cfg->slots);
 	e->base = server_base(server);
 	if (!make_timers(e)) {
 		echo_destroy(e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The echo engine: it speaks the engine's protocol without a model, for tests and measurements of the gateway. The room
- * owns its sequences, their timers and the slots they wait for (echo_slots.h). Everything runs on the server's I/O
+ * owns its sequences, their timers and the slots they wait for (run_slots.h). Everything runs on the server's I/O
  * thread. Callers: engine_serve_echo and tests.
  */
 #ifndef ENGINE_ECHO_H

@@ -9,7 +9,7 @@
 #include <event2/event.h>
 
 #include "engine/echo/echo.h"
-#include "engine/echo/echo_slots.h"
+#include "engine/sched/run_slots.h"
 #include "engine/echo/echo_text.h"
 #include "engine/core/link.h"
 #include "engine/sched/wait_limits.h"
@@ -38,7 +38,7 @@ struct echo {
 	struct proto_figures figures[ECHO_MODELS];
 	uint64_t tokens_made; /* in all */
 	bool dying;
-	struct echo_slots slots[ECHO_MODELS];
+	struct run_slots slots[ECHO_MODELS];
 	struct wait_limits wait_limits; /* where there is a bound on what waits */
 	struct event *tell;             /* NULL: none waits for a slot */
 	/* In steps: the sequences that get a token in the next ones, first come first served. */
@@ -53,7 +53,7 @@ struct echo {
 struct echo_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
 	struct list in_due;
-	struct echo_slot slot;
+	struct run_slot slot;
 	struct wait_entry wait_entry;
 	uint16_t model;
 	struct echo *e;

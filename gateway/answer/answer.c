@@ -20,6 +20,8 @@ const char answer_too_large_text[] = "The answer did not fit into memory.";
 const struct api_error answer_no_memory = {503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
 const char answer_no_memory_text[] = "The server is out of memory.";
 
+enum { MAX_RETRY_AFTER_S = 3600 };
+
 static void answer_set_state(struct answer *a, enum answer_state to)
 {
 	BUG_IF(to <= a->state, "an answer from state %d to %d", a->state, to);
@@ -245,6 +247,8 @@ static struct api_error bad_field(const char *code, const char *param)
 
 struct api_error answer_error_of(const struct answer *a, uint8_t error)
 {
+	if (proto_error_field(error) != NULL)
+		return bad_field("unsupported_value", proto_error_field(error));
 	switch ((enum proto_error)error) {
 	case PROTO_ERR_BAD_REQUEST: return bad_field("invalid_value", a->format->prompt_param);
 	case PROTO_ERR_BAD_STOP_IDS: return bad_field("invalid_value", "stop_token_ids");
@@ -262,6 +266,7 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 	case PROTO_ERR_OVERLOADED:
 		return (struct api_error){503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
 	case PROTO_ERR_NONE:
+	case PROTO_ERR_FIELD:
 	case PROTO_ERR_INTERNAL: break;
 	}
 	return (struct api_error){500, "server_error", "engine_error", NULL, 0};
@@ -319,6 +324,8 @@ static void fail_by_run(struct answer *a, const struct answer_run *run)
 	const struct proto_done *d = gen_done(run->gen);
 	struct api_error e = answer_error_of(a, d->error);
 	char message[PROTO_MAX_MESSAGE + 1];
+	if (d->error == PROTO_ERR_OVERLOADED && d->retry_after_s > 0)
+		e.retry_after_s = d->retry_after_s < MAX_RETRY_AFTER_S ? d->retry_after_s : MAX_RETRY_AFTER_S;
 	snprintf(message, sizeof message, "%.*s", (int)d->message.n, d->message.at);
 	answer_fail(a, &e, message[0] ? message : "The engine failed.");
 }

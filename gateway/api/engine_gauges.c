@@ -127,11 +127,31 @@ static struct reported device[] = {
 /* By bit of enum proto_slowed. */
 static struct metric slowed[] = {SLOWED("power"), SLOWED("thermal"), SLOWED("hardware"), SLOWED("other")};
 
+static struct reported upstream[] = {
+    REPORTED(proto_upstream, open, METRIC_GAUGE, "sluice_upstream_open", 0,
+	     "1 while the server that runs the models has failed and nothing is sent to it"),
+    REPORTED(proto_upstream, openings, METRIC_COUNTER, "sluice_upstream_openings_total", 0,
+	     "Times that it was found to have failed"),
+    REPORTED(proto_upstream, retries, METRIC_COUNTER, "sluice_upstream_retries_total", 0,
+	     "Requests sent again, because nothing of a response had come"),
+    REPORTED(proto_upstream, false_usages, METRIC_COUNTER, "sluice_upstream_false_usages_total", 0,
+	     "Answers whose usage was out of bounds and was bounded"),
+};
+
+#define FAULT(kind)                                                                     \
+	METRIC_OF(METRIC_COUNTER, "sluice_upstream_faults_total", "fault=\"" kind "\"", \
+		  "Requests to the server that runs the models that failed, by what happened")
+/* By enum proto_fault. */
+static struct metric faults[PROTO_FAULTS] = {FAULT("resolve"),  FAULT("connect"), FAULT("tls"),       FAULT("key"),
+					     FAULT("no_model"), FAULT("limited"), FAULT("refused"),   FAULT("server"),
+					     FAULT("redirect"), FAULT("headers"), FAULT("no_stream"), FAULT("event"),
+					     FAULT("long"),     FAULT("cut"),     FAULT("stall"),     FAULT("slow")};
+
 static struct metric link_up = {
     .kind = METRIC_GAUGE, .name = "sluice_engine_up", .help = "1 while the link to the engine is up"};
 
 enum { N_ENGINE = sizeof engine / sizeof *engine, N_DEVICE = sizeof device / sizeof *device };
-enum { N_SLOWED = sizeof slowed / sizeof *slowed };
+enum { N_SLOWED = sizeof slowed / sizeof *slowed, N_UPSTREAM = sizeof upstream / sizeof *upstream };
 
 static void register_all(struct reported *all, size_t n)
 {
@@ -215,11 +235,29 @@ void engine_gauges_register(void)
 	register_all(engine, N_ENGINE);
 }
 
+/* Registered by the first report: most engines use no other server. */
+static void set_upstream(const struct proto_upstream *u)
+{
+	static bool registered;
+	if (!registered && !u->known)
+		return;
+	if (!registered) {
+		register_all(upstream, N_UPSTREAM);
+		for (int i = 0; i < PROTO_FAULTS; i++)
+			metric_register(&faults[i]);
+	}
+	registered = true;
+	set_all(upstream, N_UPSTREAM, u);
+	for (int i = 0; i < PROTO_FAULTS; i++)
+		metric_set(&faults[i], (int64_t)u->faults[i]);
+}
+
 void engine_gauges_set(bool up, const struct proto_stats *st)
 {
 	metric_set(&link_up, up);
 	set_all(engine, N_ENGINE, st);
 	device_gauges_set(&st->device);
+	set_upstream(&st->upstream);
 }
 
 void device_gauges_set(const struct proto_device *d)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 #include "gateway/answer/sse.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -46,7 +46,7 @@ static void read_in(size_t piece, const void *bytes, size_t n, struct found *f)
 	struct sse_read r;
 	buf_init(&f->bytes, 1 << 20);
 	f->n = 0;
-	sse_read_init(&r, on_event, f);
+	sse_read_init(&r, SSE_READ_MAX, on_event, f);
 	for (size_t from = 0; from < n; from += piece)
 		FUZZ_REQUIRE(sse_read_feed(&r, (const uint8_t *)bytes + from, n - from < piece ? n - from : piece) ==
 			     0);

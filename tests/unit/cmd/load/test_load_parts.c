@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "cmd/load/histogram.h"
 #include "cmd/load/http1_reply.h"
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 
 /* ---- histogram ---- */
 
@@ -62,7 +62,7 @@ static void events_in_any_pieces(void **state)
 	for (size_t piece = 1; piece <= sizeof body; piece++) {
 		struct seen s = {""};
 		struct sse_read r;
-		sse_read_init(&r, note, &s);
+		sse_read_init(&r, SSE_READ_MAX, note, &s);
 		for (size_t at = 0; at < sizeof body - 1; at += piece) {
 			size_t n = sizeof body - 1 - at < piece ? sizeof body - 1 - at : piece;
 			assert_int_equal(sse_read_feed(&r, body + at, n), 0);
@@ -79,7 +79,7 @@ static void endless_lines_are_refused(void **state)
 	struct seen s = {""};
 	char *mega = malloc(1 << 20);
 	memset(mega, 'x', 1 << 20);
-	sse_read_init(&r, note, &s);
+	sse_read_init(&r, SSE_READ_MAX, note, &s);
 	int rc = 0;
 	for (int i = 0; i < 8 && rc == 0; i++)
 		rc = sse_read_feed(&r, mega, 1 << 20);

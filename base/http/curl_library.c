@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd/http/curl_library.h"
+#include "base/http/curl_library.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

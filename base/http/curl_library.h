@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room: HTTP for the commands that are clients of a server (`chat`, `batch`, `doctor`, `pull`). libcurl makes the
- * requests (http_client.h), sse_read.h parses streams.
+ * The room: what clients of HTTP servers need, the commands (cmd/http, cmd/hub) and the engine whose models another
+ * server runs (engine/remote): libcurl, and a parser of server-sent events (sse_read.h).
  *
- * libcurl is opened when a command needs it. Linked, it would bring some thirty shared objects into the gateway and the
- * engine, which must not have what they do not use.
+ * libcurl is opened by the process that needs it. Linked, it would bring some thirty shared objects into the gateway
+ * and the other engines, which must not have what they do not use.
  *
- * Thread: main.
+ * Thread: the first call is made while the process has one.
  */
-#ifndef CMD_CURL_LIBRARY_H
-#define CMD_CURL_LIBRARY_H
+#ifndef BASE_CURL_LIBRARY_H
+#define BASE_CURL_LIBRARY_H
 
 #define CURL_DISABLE_TYPECHECK 1
 #include <curl/curl.h>
@@ -25,6 +25,7 @@
 	X(curl_easy_perform)        \
 	X(curl_easy_reset)          \
 	X(curl_easy_cleanup)        \
+	X(curl_easy_pause)          \
 	X(curl_easy_strerror)       \
 	X(curl_slist_append)        \
 	X(curl_slist_free_all)      \
@@ -35,6 +36,9 @@
 	X(curl_multi_perform)       \
 	X(curl_multi_poll)          \
 	X(curl_multi_info_read)     \
+	X(curl_multi_socket_action) \
+	X(curl_multi_assign)        \
+	X(curl_multi_strerror)      \
 	X(curl_multi_cleanup)
 
 struct curl_library {

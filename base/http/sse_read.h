@@ -3,8 +3,8 @@
  * Parses server-sent events from pieces of a body (WHATWG HTML, 9.2.6): lines end in LF, CR LF or CR; the data lines of
  * one event are joined; comments and other fields are ignored.
  */
-#ifndef CMD_SSE_READ_H
-#define CMD_SSE_READ_H
+#ifndef BASE_SSE_READ_H
+#define BASE_SSE_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,8 @@ struct sse_read {
 	void *ctx;
 };
 
-void sse_read_init(struct sse_read *r, void (*on_event)(void *ctx, const char *data, size_t n), void *ctx);
+/* most: SSE_READ_MAX, or a lower bound. */
+void sse_read_init(struct sse_read *r, size_t most, void (*on_event)(void *ctx, const char *data, size_t n), void *ctx);
 void sse_read_dispose(struct sse_read *r);
 /* Feeds bytes. An event without its final blank line is not reported. 0, SL_ELIMIT or SL_ENOMEM. */
 int sse_read_feed(struct sse_read *r, const void *bytes, size_t n);

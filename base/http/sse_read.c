@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cmd/http/sse_read.h"
+#include "base/http/sse_read.h"
 
 #include <string.h>
 
-void sse_read_init(struct sse_read *r, void (*on_event)(void *ctx, const char *data, size_t n), void *ctx)
+void sse_read_init(struct sse_read *r, size_t most, void (*on_event)(void *ctx, const char *data, size_t n), void *ctx)
 {
 	*r = (struct sse_read){.on_event = on_event, .ctx = ctx};
-	buf_init(&r->line, SSE_READ_MAX);
-	buf_init(&r->data, SSE_READ_MAX);
+	buf_init(&r->line, most);
+	buf_init(&r->data, most);
 }
 
 void sse_read_dispose(struct sse_read *r)

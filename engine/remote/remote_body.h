@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A SUBMIT as the body of a request to the upstream: chats as /chat/completions, texts and tokens as /completions,
+ * inputs as /embeddings. What the upstream's API has no field for is refused by the field's name.
+ *
+ * Pure; any thread.
+ */
+#ifndef ENGINE_REMOTE_BODY_H
+#define ENGINE_REMOTE_BODY_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "base/proto/proto.h"
+#include "engine/engine.h"
+
+enum { REMOTE_PROMPT_DEPTH = 64 };
+
+/* Why a request can't be carried. */
+struct remote_refusal {
+	uint8_t error; /* enum proto_error */
+	char message[PROTO_MAX_MESSAGE];
+};
+
+/* Writes the body into out. model: the upstream's name. *path: where it goes, a constant. 0; SL_EINVAL with *why;
+ * SL_ELIMIT, SL_ENOMEM. */
+int remote_body_put(const struct proto_submit *s, const char *model, enum eng_remote_dialect dialect,
+		    struct sl_buf *out, const char **path, struct remote_refusal *why);
+
+/* What the prompt may have in tokens at most: as many as bytes, and what a template adds. */
+uint32_t remote_prompt_most(uint8_t kind, struct proto_str prompt);
+/* An estimate, at so many bytes a token. */
+uint32_t remote_prompt_guess(uint8_t kind, struct proto_str prompt, double bytes_per_token);
+
+/* ---- remote_chat.c ---- */
+
+/* Appends the members "messages", "tools" and what follows of them, each with a comma before. */
+int remote_chat_put(const struct proto_submit *s, enum eng_remote_dialect dialect, struct sl_buf *out,
+		    struct remote_refusal *why);
+/* Sets *why. Returns SL_EINVAL. */
+int remote_refuse(struct remote_refusal *why, uint8_t error, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One event: a chunk of a chat or of a completion, an error, or [DONE].
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json_depth.h"
+#include "base/json/json_out.h"
+#include "base/utf8.h"
+#include "engine/remote/remote_fault.h"
+#include "engine/remote/remote_queue.h"
+
+enum { EVENT_DEPTH = 32, MOST_CALLS = 256, MOST_NAME = 256, MOST_DELTAS = 4, SPARE_DELTAS = 256 };
+
+static bool fail(struct remote_answer *a, enum proto_fault fault, const char *why)
+{
+	a->fault = fault;
+	snprintf(a->why, sizeof a->why, "%s", why);
+	return false;
+}
+
+static bool put_failed(struct remote_answer *a) { return fail(a, PROTO_FAULT_LONG, "more waits than may"); }
+
+/* ---- tokens ---- */
+
+static bool put_marker(struct remote_answer *a, uint8_t choice, uint8_t marker)
+{
+	const struct remote_record r = {.choice = choice, .marker = marker, .logprob = NAN};
+	return remote_queue_put(a, &r, "", (struct proto_str){"", 0}) == 0 || put_failed(a);
+}
+
+/* How much of the text is the next token: whole characters. */
+static size_t next_piece(const char *text, size_t n)
+{
+	if (n <= REMOTE_TOKEN_TEXT)
+		return n;
+	size_t k = utf8_whole_prefix((const uint8_t *)text, REMOTE_TOKEN_TEXT);
+	return k > 0 ? k : REMOTE_TOKEN_TEXT;
+}
+
+static bool put_text(struct remote_answer *a, uint8_t choice, const char *text, size_t n)
+{
+	while (n > 0) {
+		size_t k = next_piece(text, n);
+		const struct remote_record r = {.choice = choice, .n_text = (uint16_t)k, .logprob = NAN};
+		if (remote_queue_put(a, &r, text, (struct proto_str){"", 0}) != 0)
+			return put_failed(a);
+		text += k;
+		n -= k;
+	}
+	return true;
+}
+
+/* An upstream that sends far more than was asked for would be served for nothing. */
+static bool count_delta(struct remote_answer *a, struct remote_choice *c)
+{
+	c->n_deltas++;
+	if (c->n_deltas > (uint64_t)MOST_DELTAS * a->asked->max_tokens + SPARE_DELTAS)
+		return fail(a, PROTO_FAULT_LONG, "the answer is longer than was asked for");
+	return true;
+}
+
+static bool set_reasoning(struct remote_answer *a, uint8_t choice, bool on)
+{
+	struct remote_choice *c = &a->choices[choice];
+	if (c->reasoning == on)
+		return true;
+	c->reasoning = on;
+	return put_marker(a, choice, on ? REMOTE_MARK_THINK : REMOTE_MARK_THINK_END);
+}
+
+/* ---- log probabilities ---- */
+
+/* One token of a list, in the form of chats. */
+static struct proto_str piece_of(const json_t *entry, char room[PROTO_MAX_PIECE])
+{
+	const json_t *bytes = json_object_get(entry, "bytes"), *token = json_object_get(entry, "token");
+	size_t n = json_array_size(bytes) < PROTO_MAX_PIECE ? json_array_size(bytes) : PROTO_MAX_PIECE;
+	for (size_t i = 0; i < n; i++)
+		room[i] = (char)(uint8_t)json_integer_value(json_array_get(bytes, i));
+	if (n > 0)
+		return (struct proto_str){room, n};
+	n = json_string_length(token) < PROTO_MAX_PIECE ? json_string_length(token) : PROTO_MAX_PIECE;
+	return (struct proto_str){n > 0 ? json_string_value(token) : "", n};
+}
+
+static float logprob_of(const json_t *v) { return json_is_number(v) ? (float)json_number_value(v) : NAN; }
+
+static bool put_tops(struct remote_answer *a, const json_t *list, uint8_t n)
+{
+	char room[PROTO_MAX_PIECE];
+	for (uint8_t k = 0; k < n; k++) {
+		const json_t *top = json_array_get(list, k);
+		if (remote_queue_put_top(a, logprob_of(json_object_get(top, "logprob")), piece_of(top, room)) != 0)
+			return put_failed(a);
+	}
+	return true;
+}
+
+/* The tokens of a delta, of which the last brings its text. */
+static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *list, const char *text, size_t n)
+{
+	char room[PROTO_MAX_PIECE];
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *entry = json_array_get(list, i), *tops = json_object_get(entry, "top_logprobs");
+		size_t n_top = json_array_size(tops), rest = i + 1 == json_array_size(list) ? n : 0;
+		size_t first = next_piece(text, rest);
+		n_top = n_top < a->asked->n_top_logprobs ? n_top : a->asked->n_top_logprobs;
+		const struct remote_record r = {.choice = choice,
+						.n_top = (uint8_t)n_top,
+						.n_text = (uint16_t)first,
+						.logprob = logprob_of(json_object_get(entry, "logprob"))};
+		if (!count_delta(a, &a->choices[choice]))
+			return false;
+		if (remote_queue_put(a, &r, text, piece_of(entry, room)) != 0)
+			return put_failed(a);
+		if (!put_tops(a, tops, (uint8_t)n_top) || !put_text(a, choice, text + first, rest - first))
+			return false;
+	}
+	return true;
+}
+
+/* The form of completions as that of chats. NULL: none, or no memory. */
+static json_t *listed_completion(const json_t *logprobs)
+{
+	const json_t *tokens = json_object_get(logprobs, "tokens"), *of = json_object_get(logprobs, "token_logprobs"),
+		     *tops = json_object_get(logprobs, "top_logprobs");
+	json_t *list = json_is_array(tokens) ? json_array() : NULL;
+	for (size_t i = 0; list != NULL && i < json_array_size(tokens); i++) {
+		json_t *entry = json_pack("{s:O?, s:O?, s:[]}", "token", json_array_get(tokens, i), "logprob",
+					  json_array_get(of, i), "top_logprobs");
+		json_t *to = json_object_get(entry, "top_logprobs");
+		const char *name;
+		json_t *v;
+		json_object_foreach(json_array_get(tops, i), name, v)
+		    json_array_append_new(to, json_pack("{s:s, s:O}", "token", name, "logprob", v));
+		json_array_append_new(list, entry);
+	}
+	return list;
+}
+
+/* ---- deltas ---- */
+
+/* text: a delta's, of n bytes; list: its tokens' log probabilities, or NULL. */
+static bool put_delta(struct remote_answer *a, uint8_t choice, const char *text, size_t n, const json_t *list)
+{
+	struct remote_choice *c = &a->choices[choice];
+	bool wanted = (a->asked->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	if (c->finish != 0)
+		return n == 0 || fail(a, PROTO_FAULT_EVENT, "text follows a choice's end");
+	if (wanted && json_array_size(list) > 0)
+		return put_listed(a, choice, list, text, n);
+	return n == 0 || (count_delta(a, c) && put_text(a, choice, text, n));
+}
+
+static bool put_string(struct remote_answer *a, uint8_t choice, const json_t *v, const json_t *list)
+{
+	return put_delta(a, choice, json_string_value(v), json_string_length(v), list);
+}
+
+/* ---- calls ---- */
+
+static bool put_literal(struct remote_answer *a, uint8_t choice, const char *text)
+{
+	return put_text(a, choice, text, strlen(text));
+}
+
+/* As the inside of a JSON string. */
+static bool put_escaped(struct remote_answer *a, uint8_t choice, const char *text, size_t n)
+{
+	char room[JSON_ESCAPED_MAX(64)];
+	while (n > 0) {
+		size_t k = n < 64 ? n : utf8_whole_prefix((const uint8_t *)text, 64);
+		k = k > 0 ? k : 64;
+		if (!put_text(a, choice, room, (size_t)(json_escape(room, text, k) - room)))
+			return false;
+		text += k;
+		n -= k;
+	}
+	return true;
+}
+
+static bool close_call(struct remote_answer *a, uint8_t choice)
+{
+	struct remote_choice *c = &a->choices[choice];
+	if (!c->calling)
+		return true;
+	c->calling = false;
+	return put_literal(a, choice, "\"}") && put_marker(a, choice, REMOTE_MARK_CALL_END);
+}
+
+static bool open_call(struct remote_answer *a, uint8_t choice, int64_t index, const json_t *name)
+{
+	struct remote_choice *c = &a->choices[choice];
+	if (json_string_length(name) == 0 || json_string_length(name) > MOST_NAME || index <= c->call ||
+	    index >= MOST_CALLS)
+		return fail(a, PROTO_FAULT_EVENT, "a call has no name or a wrong index");
+	if (!close_call(a, choice) || !set_reasoning(a, choice, false))
+		return false;
+	c->call = index;
+	c->calling = true;
+	return put_marker(a, choice, REMOTE_MARK_CALL) && put_literal(a, choice, "{\"name\": \"") &&
+	       put_escaped(a, choice, json_string_value(name), json_string_length(name)) &&
+	       put_literal(a, choice, "\", \"arguments\": \"");
+}
+
+static bool take_call(struct remote_answer *a, uint8_t choice, const json_t *call)
+{
+	struct remote_choice *c = &a->choices[choice];
+	const json_t *function = json_object_get(call, "function"), *at = json_object_get(call, "index"),
+		     *name = json_object_get(function, "name"), *text = json_object_get(function, "arguments");
+	/* Without an index a name begins the next call. */
+	int64_t index = json_is_integer(at) ? json_integer_value(at) : c->call + (json_string_length(name) > 0);
+	if (c->finish != 0)
+		return fail(a, PROTO_FAULT_EVENT, "a call follows a choice's end");
+	if ((index != c->call || !c->calling) && !open_call(a, choice, index, name))
+		return false;
+	return count_delta(a, c) && put_escaped(a, choice, json_string_value(text), json_string_length(text));
+}
+
+static bool take_calls(struct remote_answer *a, uint8_t choice, const json_t *calls)
+{
+	for (size_t i = 0; i < json_array_size(calls); i++)
+		if (!take_call(a, choice, json_array_get(calls, i)))
+			return false;
+	return true;
+}
+
+/* ---- ends ---- */
+
+/* Which of the request's stops ended it; vLLM's field. */
+static void read_stop(struct remote_answer *a, struct remote_choice *c, const json_t *reason)
+{
+	const struct proto_submit *s = a->asked;
+	for (uint8_t i = 0; json_is_string(reason) && i < s->n_stops; i++)
+		if (s->stops[i].n == json_string_length(reason) &&
+		    memcmp(s->stops[i].at, json_string_value(reason), s->stops[i].n) == 0) {
+			c->stop = PROTO_STOP_STRING;
+			c->stop_at = i;
+			return;
+		}
+	for (uint8_t i = 0; json_is_integer(reason) && i < s->n_stop_ids; i++)
+		if ((json_int_t)s->stop_ids[i] == json_integer_value(reason)) {
+			c->stop = PROTO_STOP_ID;
+			c->stop_at = i;
+			return;
+		}
+}
+
+static bool take_finish(struct remote_answer *a, uint8_t choice, const json_t *chunk)
+{
+	const char *reason = json_string_value(json_object_get(chunk, "finish_reason"));
+	struct remote_choice *c = &a->choices[choice];
+	const struct remote_record end = {.choice = choice, .is_end = true};
+	if (reason == NULL || reason[0] == '\0' || c->finish != 0)
+		return true;
+	if (strcmp(reason, "content_filter") == 0)
+		return fail(a, PROTO_FAULT_SERVER, "its content filter ended the answer");
+	if (strcmp(reason, "error") == 0)
+		return fail(a, PROTO_FAULT_SERVER, "it ended the answer with an error");
+	bool length = strcmp(reason, "length") == 0;
+	if (!length && !(close_call(a, choice) && set_reasoning(a, choice, false)))
+		return false;
+	c->finish = length ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
+	if (!length)
+		read_stop(a, c, json_object_get(chunk, "stop_reason"));
+	return remote_queue_put(a, &end, "", (struct proto_str){"", 0}) == 0 || put_failed(a);
+}
+
+/* ---- chunks ---- */
+
+static bool take_chat_delta(struct remote_answer *a, uint8_t choice, const json_t *chunk)
+{
+	const json_t *delta = json_object_get(chunk, "delta");
+	const json_t *list = json_object_get(json_object_get(chunk, "logprobs"), "content");
+	const json_t *content = json_object_get(delta, "content"),
+		     *thought = json_object_get(delta, "reasoning_content");
+	if (!json_is_string(thought))
+		thought = json_object_get(delta, "reasoning");
+	if (!json_is_string(content))
+		content = json_object_get(delta, "refusal");
+	bool thinks = json_string_length(thought) > 0, says = json_string_length(content) > 0;
+	if (thinks && !(close_call(a, choice) && set_reasoning(a, choice, true) &&
+			put_string(a, choice, thought, says ? NULL : list)))
+		return false;
+	if (says && !(close_call(a, choice) && set_reasoning(a, choice, false)))
+		return false;
+	if ((says || !thinks) &&
+	    !put_delta(a, choice, says ? json_string_value(content) : "", json_string_length(content), list))
+		return false;
+	return take_calls(a, choice, json_object_get(delta, "tool_calls"));
+}
+
+static bool take_text(struct remote_answer *a, uint8_t choice, const json_t *chunk)
+{
+	const json_t *text = json_object_get(chunk, "text"), *logprobs = json_object_get(chunk, "logprobs");
+	json_t *list = listed_completion(logprobs);
+	bool ok =
+	    put_delta(a, choice, json_is_string(text) ? json_string_value(text) : "", json_string_length(text), list);
+	json_decref(list);
+	return ok;
+}
+
+static bool take_choice(struct remote_answer *a, const json_t *chunk)
+{
+	json_int_t index = json_integer_value(json_object_get(chunk, "index"));
+	if (!json_is_object(chunk) || index < 0 || index >= a->asked->n)
+		return fail(a, PROTO_FAULT_EVENT, "a choice has a wrong index");
+	bool chat = a->asked->prompt_kind == PROTO_PROMPT_CHAT;
+	bool ok = chat ? take_chat_delta(a, (uint8_t)index, chunk) : take_text(a, (uint8_t)index, chunk);
+	return ok && take_finish(a, (uint8_t)index, chunk);
+}
+
+/* ---- usage ---- */
+
+/* A count that is an integer from 0 to most. */
+static uint32_t count_of(const json_t *usage, const char *name, uint64_t most, bool *bad)
+{
+	const json_t *v = json_object_get(usage, name);
+	json_int_t n = json_integer_value(v);
+	if (json_is_integer(v) && n >= 0 && (uint64_t)n <= most)
+		return (uint32_t)n;
+	*bad = *bad || v != NULL;
+	return 0;
+}
+
+static void take_usage(struct remote_answer *a, const json_t *usage)
+{
+	struct remote_usage *u = &a->usage;
+	uint64_t asked = (uint64_t)a->asked->max_tokens * a->asked->n;
+	bool bad = false;
+	if (!json_is_object(usage))
+		return;
+	*u = (struct remote_usage){.known = true};
+	asked = asked < UINT32_MAX ? asked : UINT32_MAX;
+	u->n_prompt = count_of(usage, "prompt_tokens", a->prompt_most, &bad);
+	u->n_completion = count_of(usage, "completion_tokens", asked, &bad);
+	u->n_cached = count_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens", u->n_prompt, &bad);
+	u->is_false = bad || u->n_prompt == 0 || (u->n_completion == 0 && a->choices[0].n_deltas > 0);
+}
+
+/* ---- the event ---- */
+
+static bool take_error(struct remote_answer *a, const json_t *error)
+{
+	const char *text = json_string_value(json_is_string(error) ? error : json_object_get(error, "message"));
+	return fail(a, PROTO_FAULT_SERVER, text != NULL ? text : "an error event");
+}
+
+static bool take_chunk(struct remote_answer *a, const json_t *root)
+{
+	const json_t *choices = json_object_get(root, "choices"), *error = json_object_get(root, "error");
+	if (!json_is_object(root))
+		return fail(a, PROTO_FAULT_EVENT, "an event is no JSON object");
+	if (error != NULL && !json_is_null(error))
+		return take_error(a, error);
+	if (!json_is_array(choices))
+		return fail(a, PROTO_FAULT_EVENT, "an event has no choices");
+	for (size_t i = 0; i < json_array_size(choices); i++)
+		if (!take_choice(a, json_array_get(choices, i)))
+			return false;
+	take_usage(a, json_object_get(root, "usage"));
+	return true;
+}
+
+bool remote_answer_event(struct remote_answer *a, const char *data, size_t n)
+{
+	static const char done[] = "[DONE]";
+	if (n == sizeof done - 1 && memcmp(data, done, n) == 0) {
+		a->done = a->complete = true;
+		return remote_answer_ended(a) || fail(a, PROTO_FAULT_CUT, "the stream is done before the answer");
+	}
+	if (json_deeper_than(data, n, EVENT_DEPTH))
+		return fail(a, PROTO_FAULT_EVENT, "an event is nested too deep");
+	json_t *root = json_loadb(data, n, JSON_ALLOW_NUL, NULL);
+	bool ok = root != NULL ? take_chunk(a, root) : fail(a, PROTO_FAULT_EVENT, "an event is no JSON");
+	json_decref(root);
+	a->complete = a->complete || (ok && remote_answer_ended(a) && a->usage.known);
+	return ok;
+}
