@@ -124,6 +124,23 @@ static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *li
 	return true;
 }
 
+/* An object NAME: LOGPROB as a list of chats, likeliest first: it may have the chosen token besides the asked ones. */
+static json_t *listed_tops(const json_t *tops)
+{
+	json_t *list = json_array();
+	const char *name;
+	const json_t *v;
+	json_object_foreach((json_t *)tops, name, v)
+	{
+		size_t at = 0;
+		while (at < json_array_size(list) &&
+		       json_number_value(json_object_get(json_array_get(list, at), "logprob")) >= json_number_value(v))
+			at++;
+		json_array_insert_new(list, at, json_pack("{s:s, s:O}", "token", name, "logprob", v));
+	}
+	return list;
+}
+
 /* The form of completions as that of chats. NULL: none, or no memory. */
 static json_t *listed_completion(const json_t *logprobs)
 {
@@ -131,13 +148,8 @@ static json_t *listed_completion(const json_t *logprobs)
 		     *tops = json_object_get(logprobs, "top_logprobs");
 	json_t *list = json_is_array(tokens) ? json_array() : NULL;
 	for (size_t i = 0; list != NULL && i < json_array_size(tokens); i++) {
-		json_t *entry = json_pack("{s:O?, s:O?, s:[]}", "token", json_array_get(tokens, i), "logprob",
-					  json_array_get(of, i), "top_logprobs");
-		json_t *to = json_object_get(entry, "top_logprobs");
-		const char *name;
-		json_t *v;
-		json_object_foreach(json_array_get(tops, i), name, v)
-		    json_array_append_new(to, json_pack("{s:s, s:O}", "token", name, "logprob", v));
+		json_t *entry = json_pack("{s:O?, s:O?, s:o}", "token", json_array_get(tokens, i), "logprob",
+					  json_array_get(of, i), "top_logprobs", listed_tops(json_array_get(tops, i)));
 		json_array_append_new(list, entry);
 	}
 	return list;

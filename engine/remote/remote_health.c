@@ -52,7 +52,10 @@ static bool name_fits(const json_t *id)
 	for (size_t i = 0; i < n; i++)
 		if (json_string_value(id)[i] <= ' ' || json_string_value(id)[i] > '~')
 			return false;
-	return n > 0 && n <= PROTO_MAX_NAME;
+	/* What gateways mean by these is not a model. */
+	bool reserved =
+	    n > 0 && (strcmp(json_string_value(id), "auto") == 0 || strcmp(json_string_value(id), "default") == 0);
+	return n > 0 && n <= PROTO_MAX_NAME && !reserved;
 }
 
 static struct remote_model *find(struct remote *r, const char *upstream)

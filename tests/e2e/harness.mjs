@@ -87,6 +87,25 @@ function namesIn(folder) {
 }
 
 /**
+ * Two servers: `front`, whose engine uses `back`, which has the models (of the demonstration pair, or the echo's). engine:
+ * what of the settings is the back's. → {front, back}
+ */
+export async function startPair({ sets = [], engine = [], echo = false, edit = null, dialect = 'vllm', https = false } = {}) {
+  const back = await startServer({ echo, edit, sets: [...engine, 'cache.store=memory', 'gateway.anonymous=', ...['concurrency=100000', 'max_output=1000000', 'coalesce=off', 'supersede=off',
+    'cleanse=off'].map((s) => `gateway.tiers.paid.${s}`)] });
+  const keyFile = join(back.state, 'upstream.key');
+  writeFileSync(keyFile, `${back.keys.paid}\n`, { mode: 0o600 });
+  try {
+    const front = await startServer({ sets: [`engine.upstream.url=${https ? back.https : back.http}/v1`, `engine.upstream.key_file=${keyFile}`, `engine.upstream.dialect=${dialect}`,
+      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...['small', 'large'].map((r) => `engine.upstream.models.demo-${r}.role=${r}`), ...sets] });
+    return { front, back };
+  } catch (e) {
+    await back.stop();
+    throw e;
+  }
+}
+
+/**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
  * text to another; echo: the engine without models; config, exe: another file, another executable; state: the folder of an
  * earlier server.
