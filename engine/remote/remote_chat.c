@@ -174,7 +174,7 @@ static int put_calls(const struct proto_submit *s, const json_t *tools, struct s
 	json_t *form = json_loadb(s->constraint.at, s->constraint.n, 0, NULL);
 	bool at_will = json_is_true(json_object_get(form, "at_will"));
 	json_t *list = tools_of(json_object_get(form, "calls"), tools, at_will);
-	int rc = list != NULL ? put_json(out, "tools", at_will ? tools : list) : SL_EINVAL;
+	int rc = json_array_size(list) > 0 ? put_json(out, "tools", at_will ? tools : list) : SL_EINVAL;
 	if (rc == 0)
 		rc = put_choice(list, at_will, out);
 	if (rc == 0 && !json_is_true(json_object_get(form, "several")))

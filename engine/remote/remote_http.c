@@ -64,13 +64,14 @@ void remote_call_fail(struct remote_call *c, enum proto_fault fault, const char 
 
 bool remote_call_failed(const struct remote_call *c) { return c->failed; }
 
-/* Had the handshake begun? */
+/* Was it the handshake that took too long? */
 static bool was_in_handshake(const struct remote_call *c)
 {
 	curl_off_t connected = 0, tls = 0;
 	c->http->lib->curl_easy_getinfo(c->easy, CURLINFO_CONNECT_TIME_T, &connected);
 	c->http->lib->curl_easy_getinfo(c->easy, CURLINFO_APPCONNECT_TIME_T, &tls);
-	return c->http->tls && connected > 0 && tls == 0;
+	/* Older versions do not report the connection of a transfer that failed, but say so. */
+	return c->http->tls && tls == 0 && (connected > 0 || strncmp(c->said, "SSL", 3) == 0);
 }
 
 static enum proto_fault fault_of(const struct remote_call *c, CURLcode code)

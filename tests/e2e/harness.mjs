@@ -107,13 +107,13 @@ export async function startPair({ sets = [], engine = [], echo = false, edit = n
 
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
- * text to another; echo: the engine without models; config, exe: another file, another executable; state: the folder of an
+ * text to another; unready: a pattern of the log, of a server whose models do not become ready; echo: the engine without models; config, exe: another file, another executable; state: the folder of an
  * earlier server.
  * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
  *    stop(), left()}
  */
-export async function startServer({ sets = [], ports = 0, echo = false, edit = null, config = 'etc/sluice.yaml', exe = SLUICE,
+export async function startServer({ sets = [], ports = 0, echo = false, edit = null, unready = null, config = 'etc/sluice.yaml', exe = SLUICE,
   state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')) } = {}) {
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
@@ -133,9 +133,11 @@ export async function startServer({ sets = [], ports = 0, echo = false, edit = n
   let left = [];
   const keys = {};
   const ended = new Promise((done) => child.once('close', (code, signal) => done({ code, signal })));
-  child.stderr.setEncoding('utf8').on('data', (d) => { log += d; });
+  let seen = () => {};
+  child.stderr.setEncoding('utf8').on('data', (d) => { log += d; if (unready?.test(log)) seen('ready'); });
 
   const ready = new Promise((done) => {
+    seen = done;
     child.stdout.setEncoding('utf8').on('data', (d) => {
       said += d;
       for (let i; (i = said.indexOf('\n')) >= 0;) {

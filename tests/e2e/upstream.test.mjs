@@ -43,6 +43,7 @@ describe('another Sluice runs the models', { timeout: 300_000 }, () => {
     return b;
   };
   const chatOf = (more) => (openai) => openai.chat.completions.create({ model: 'demo-large', max_tokens: 40, seed: 7, messages: user('Write about a river.'), ...more });
+  const long = { temperature: 2, ignore_eos: true, max_tokens: 30 };
 
   test('a chat, whole: text, usage, finish', async () => {
     const r = await both(chatOf({}));
@@ -52,9 +53,9 @@ describe('another Sluice runs the models', { timeout: 300_000 }, () => {
   });
 
   test('a chat, streamed', async () => {
-    const whole = await chatOf({ temperature: 1 })(direct);
+    const whole = await chatOf(long)(direct);
     let text = '', usage = null, chunks = 0;
-    for await (const chunk of await chatOf({ temperature: 1, stream: true, stream_options: { include_usage: true } })(through)) {
+    for await (const chunk of await chatOf({ ...long, stream: true, stream_options: { include_usage: true } })(through)) {
       text += chunk.choices[0]?.delta.content ?? '';
       usage = chunk.usage ?? usage;
       chunks++;
@@ -75,7 +76,7 @@ describe('another Sluice runs the models', { timeout: 300_000 }, () => {
 
   test('several choices', async () => {
     const r = await both(async (openai) => {
-      const all = await chatOf({ n: 3, temperature: 1.3 })(openai);
+      const all = await chatOf({ n: 3, ...long })(openai);
       all.choices.sort((a, b) => a.index - b.index);
       return all;
     });
@@ -169,7 +170,7 @@ describe('the cascade over an upstream', { timeout: 300_000 }, () => {
 
   test('a stream is read again from its log after its upstream has died', async () => {
     const words = Array.from({ length: 40 }, (_, i) => `w${i}`).join(' ');
-    const r = await chat(pair.front.http, pair.front.keys.paid, { model: 'demo-large', messages: user(words), max_tokens: 100, stream: true }, { headers: { 'x-sluice-resumable': 'true' } });
+    const r = await chat(pair.front.http, pair.front.keys.paid, { model: 'demo-large', messages: user(words), max_tokens: 100, stream: true }, { headers: { 'x-sluice-events': '1' } });
     assert.equal(r.text, words);
     const id = r.events[0].id;
     await pair.back.stop();
@@ -191,11 +192,12 @@ describe('TLS and HTTP/2 to the upstream', { timeout: 300_000 }, () => {
       const texts = await Promise.all(Array.from({ length: 12 }, (_, i) => openai.chat.completions.create({ model: 'demo-large', messages: user(`stream number ${i} of many`) })));
       texts.forEach((r, i) => assert.equal(r.choices[0].message.content, `stream number ${i} of many`));
       assert.match(await pair.back.metrics(), /h2/);
-      const other = await startServer({ sets: [`engine.upstream.url=${pair.back.https}/v1`, 'engine.upstream.models.demo-large.role=none', 'engine.upstream.cool_down=100ms'] });
-      try {
-        assert.ok(await until(async () => await stateOf(other, 'demo-large') === 'failed', PATIENCE), other.log());
-        assert.ok(fault(await other.metrics(), 'tls') >= 3);
-      } finally { await other.stop(); }
+      await pair.front.stop();
+      const asked = metric(await pair.back.metrics(), 'sluice_engine_submitted_total');
+      const other = await startServer({ unready: /is not used for now/, sets: [`engine.upstream.url=${pair.back.https}/v1`, 'engine.upstream.models.demo-large.role=none', 'engine.upstream.cool_down=100ms'] });
+      await other.stop();
+      assert.match(other.log(), /: tls: SSL certificate problem/);
+      assert.equal(metric(await pair.back.metrics(), 'sluice_engine_submitted_total'), asked);
     } finally {
       await pair.front.stop();
       await pair.back.stop();
@@ -207,12 +209,9 @@ describe('TLS and HTTP/2 to the upstream', { timeout: 300_000 }, () => {
     await new Promise((done) => deaf.once('listening', done));
     const [closed] = await freePorts(1);
     for (const [url, kind] of [[`https://127.0.0.1:${deaf.address().port}/v1`, 'tls'], [`http://127.0.0.1:${closed}/v1`, 'connect'], ['http://no-such-host.invalid/v1', 'resolve']]) {
-      const server = await startServer({ sets: [`engine.upstream.url=${url}`, 'engine.upstream.models.m.context=100', 'engine.upstream.connect_timeout=300ms', 'engine.upstream.cool_down=100ms'] });
-      try {
-        assert.ok(await until(async () => await stateOf(server, 'm') === 'failed', PATIENCE), `${url}\n${server.log()}`);
-        assert.ok(fault(await server.metrics(), kind) >= 3, `${kind}: ${server.log()}`);
-        await assert.rejects(client(server).chat.completions.create({ model: 'm', messages: user('x') }), (e) => e.status === 503);
-      } finally { await server.stop(); }
+      const server = await startServer({ unready: /is not used for now/, sets: [`engine.upstream.url=${url}`, 'engine.upstream.models.m.context=100', 'engine.upstream.connect_timeout=300ms', 'engine.upstream.cool_down=100ms'] });
+      await server.stop();
+      assert.match(server.log(), new RegExp(` warn engine: upstream ${url}: ${kind}: `));
     }
     deaf.close();
   });
@@ -313,7 +312,7 @@ describe('an upstream that misbehaves', { timeout: 300_000 }, () => {
 describe('a slow reader, a dead upstream', { timeout: 300_000 }, () => {
   test('without credit nothing more is read', async () => {
     const mock = await startMock();
-    const server = await startServer({ sets: [`engine.upstream.url=${mock.url}`, 'engine.upstream.models.endless.role=none', 'gateway.tiers.paid.max_output=1000000', 'gateway.limits.write_timeout=10m'] });
+    const server = await startServer({ sets: [`engine.upstream.url=${mock.url}`, 'engine.upstream.models.endless.role=none', 'gateway.tiers.paid.max_output=1000000'] });
     try {
       assert.ok(await until(async () => await stateOf(server, 'endless') === 'ready', PATIENCE), server.log());
       const url = new URL(server.http);
@@ -345,10 +344,9 @@ describe('a slow reader, a dead upstream', { timeout: 300_000 }, () => {
       await mock.stop();
       assert.equal((await stream).errors.length, 1, 'its own stream has one error');
       assert.ok(await until(async () => await stateOf(server, 'fine') === 'failed', PATIENCE), server.log());
-      const at = fault(await server.metrics(), 'connect') + fault(await server.metrics(), 'cut');
       await assert.rejects(client(server).chat.completions.create({ model: 'fine', messages: user('x') }), (e) => e.status === 503);
-      assert.equal(metric(await server.metrics(), 'sluice_upstream_open'), 1);
-      assert.ok(at >= 3);
+      assert.ok(await until(async () => metric(await server.metrics(), 'sluice_upstream_open') === 1, PATIENCE));
+      assert.ok(await until(async () => fault(await server.metrics(), 'connect') + fault(await server.metrics(), 'cut') >= 3, PATIENCE));
       mock = await startMock({ port });
       assert.ok(await until(async () => await stateOf(server, 'fine') === 'ready', PATIENCE), server.log());
       assert.equal((await client(server).chat.completions.create({ model: 'fine', messages: user('x') })).choices[0].message.content, 'Hello brave new world');
