@@ -101,14 +101,24 @@ static bool put_tops(struct remote_answer *a, const json_t *list, uint8_t n)
 	return true;
 }
 
-/* The tokens of a delta, of which the last brings its text. */
+/* How much of a delta's text belongs to this token of its list: what it spells, and of the last one the rest. */
+static size_t text_of(const json_t *entry, bool is_last, const char *text, size_t n)
+{
+	const json_t *token = json_object_get(entry, "token");
+	size_t k = json_string_length(token);
+	if (is_last)
+		return n;
+	return k > 0 && k <= n && memcmp(text, json_string_value(token), k) == 0 ? k : 0;
+}
+
+/* The tokens of a delta, with its text. */
 static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *list, const char *text, size_t n)
 {
 	char room[PROTO_MAX_PIECE];
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *entry = json_array_get(list, i), *tops = json_object_get(entry, "top_logprobs");
-		size_t n_top = json_array_size(tops), rest = i + 1 == json_array_size(list) ? n : 0;
-		size_t first = next_piece(text, rest);
+		size_t n_top = json_array_size(tops), own = text_of(entry, i + 1 == json_array_size(list), text, n);
+		size_t first = next_piece(text, own);
 		n_top = n_top < a->asked->n_top_logprobs ? n_top : a->asked->n_top_logprobs;
 		const struct remote_record r = {.choice = choice,
 						.n_top = (uint8_t)n_top,
@@ -118,8 +128,10 @@ static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *li
 			return false;
 		if (remote_queue_put(a, &r, text, piece_of(entry, room)) != 0)
 			return put_failed(a);
-		if (!put_tops(a, tops, (uint8_t)n_top) || !put_text(a, choice, text + first, rest - first))
+		if (!put_tops(a, tops, (uint8_t)n_top) || !put_text(a, choice, text + first, own - first))
 			return false;
+		text += own;
+		n -= own;
 	}
 	return true;
 }

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
-enum { ERROR_DEPTH = 16, SHOWN = 300 };
+enum { ERROR_DEPTH = 16 };
 #define LOG_EACH_NS (60 * NS_PER_S)
 
 static const struct {
@@ -53,42 +53,53 @@ bool remote_fault_retries(const struct remote_call *c)
 	       (c->fault == PROTO_FAULT_CONNECT || c->fault == PROTO_FAULT_CUT);
 }
 
-bool remote_error_text(const char *json, size_t n, char *message, size_t room, char *code, size_t code_room)
+static void copy_line(char *out, size_t room, const json_t *v)
+{
+	snprintf(out, room, "%s", json_is_string(v) ? json_string_value(v) : "");
+	out[utf8_whole_prefix((const uint8_t *)out, strlen(out))] = '\0';
+	text_one_line(out, ' ');
+}
+
+bool remote_error_read(const char *json, size_t n, struct remote_error *out)
 {
 	json_t *root = n > 0 && !json_deeper_than(json, n, ERROR_DEPTH) ? json_loadb(json, n, 0, NULL) : NULL;
 	const json_t *error = json_object_get(root, "error");
 	if (error == NULL)
 		error = root; /* vLLM's older form */
-	const char *text = json_string_value(json_is_string(error) ? error : json_object_get(error, "message"));
-	const char *kind = json_string_value(json_object_get(error, "code"));
-	snprintf(code, code_room, "%s", kind != NULL ? kind : "");
-	if (text != NULL) {
-		snprintf(message, room, "%s", text);
-		message[utf8_whole_prefix((const uint8_t *)message, strlen(message))] = '\0';
-		text_one_line(message, ' ');
-	}
+	copy_line(out->message, sizeof out->message, json_is_string(error) ? error : json_object_get(error, "message"));
+	copy_line(out->code, sizeof out->code, json_object_get(error, "code"));
+	copy_line(out->param, sizeof out->param, json_object_get(error, "param"));
 	json_decref(root);
-	return text != NULL;
+	return out->message[0] != '\0';
 }
 
-static bool is_about_length(const char *code, const char *message)
+/* What a refusal is about. */
+static uint8_t error_of(const struct remote_error *e)
 {
-	return strcmp(code, "context_length_exceeded") == 0 || strstr(message, "maximum context length") != NULL;
+	static const struct {
+		const char *param;
+		uint8_t error;
+	} about[] = {{"tool", PROTO_ERR_BAD_CONSTRAINT},       {"response_format", PROTO_ERR_BAD_CONSTRAINT},
+		     {"guided_", PROTO_ERR_BAD_CONSTRAINT},    {"stop_token_ids", PROTO_ERR_BAD_STOP_IDS},
+		     {"logit_bias", PROTO_ERR_BAD_LOGIT_BIAS}, {"documents", PROTO_ERR_BAD_DOCUMENTS},
+		     {"chat_template", PROTO_ERR_BAD_KWARGS},  {"bad_words", PROTO_ERR_BAD_WORDS}};
+	if (strcmp(e->code, "context_length_exceeded") == 0 || strstr(e->message, "maximum context length") != NULL)
+		return PROTO_ERR_CONTEXT_LENGTH;
+	for (size_t i = 0; i < sizeof about / sizeof *about; i++)
+		if (strncmp(e->param, about[i].param, strlen(about[i].param)) == 0)
+			return about[i].error;
+	return PROTO_ERR_BAD_REQUEST;
 }
 
 void remote_failure_of(const struct remote_call *c, struct remote_failure *out)
 {
-	char message[SHOWN] = "", code[64] = "";
+	struct remote_error e;
 	*out = (struct remote_failure){.error = kinds[c->fault].error, .retry_after_s = c->retry_s};
-	bool said = c->status >= 400 && remote_error_text((const char *)buf_data(&c->text), c->text.len, message,
-							  sizeof message, code, sizeof code);
-	if (c->fault == PROTO_FAULT_REFUSED && said) {
-		snprintf(out->message, sizeof out->message, "%s", message);
-		if (is_about_length(code, message))
-			out->error = PROTO_ERR_CONTEXT_LENGTH;
-		return;
-	}
-	snprintf(out->message, sizeof out->message, "%s", kinds[c->fault].message);
+	bool said =
+	    c->fault == PROTO_FAULT_REFUSED && remote_error_read((const char *)buf_data(&c->text), c->text.len, &e);
+	if (said)
+		out->error = error_of(&e);
+	snprintf(out->message, sizeof out->message, "%s", said ? e.message : kinds[c->fault].message);
 }
 
 void remote_fault_log(struct remote_fault_notes *notes, const char *url, enum proto_fault fault, const char *why,

@@ -23,8 +23,12 @@ struct remote_failure {
 /* Of a call that has failed (remote_call_failed). A message of the upstream is passed on where it concerns the request
  * itself; others could describe the upstream's insides. */
 void remote_failure_of(const struct remote_call *c, struct remote_failure *out);
-/* The text of an error object, as OpenAI's API has it, on one line; false: there is none. code: its code, or "". */
-bool remote_error_text(const char *json, size_t n, char *message, size_t room, char *code, size_t code_room);
+/* An error object, as OpenAI's API has it: its message on one line, its code and the field it is about, or "". False:
+ * there is no message. */
+struct remote_error {
+	char message[300], code[64], param[64];
+};
+bool remote_error_read(const char *json, size_t n, struct remote_error *out);
 
 /* Does the fault say that the upstream as a whole can't be used? */
 bool remote_fault_breaks(enum proto_fault fault);

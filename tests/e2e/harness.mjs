@@ -90,14 +90,15 @@ function namesIn(folder) {
  * Two servers: `front`, whose engine uses `back`, which has the models (of the demonstration pair, or the echo's). engine:
  * what of the settings is the back's. → {front, back}
  */
-export async function startPair({ sets = [], engine = [], echo = false, edit = null, dialect = 'vllm', https = false } = {}) {
-  const back = await startServer({ echo, edit, sets: [...engine, 'cache.store=memory', 'gateway.anonymous=', ...['concurrency=100000', 'max_output=1000000', 'coalesce=off', 'supersede=off',
-    'cleanse=off'].map((s) => `gateway.tiers.paid.${s}`)] });
+export async function startPair({ sets = [], engine = [], echo = false, edit = null, frontEdit = null, dialect = 'vllm', https = false } = {}) {
+  const back = await startServer({ echo, edit, direct: true, sets: [...engine, 'cache.store=memory', ...['concurrency=100000', 'max_output=1000000', 'coalesce=off', 'supersede=off', 'cleanse=off']
+    .map((s) => `gateway.tiers.paid.${s}`)] });
   const keyFile = join(back.state, 'upstream.key');
   writeFileSync(keyFile, `${back.keys.paid}\n`, { mode: 0o600 });
+  const names = JSON.parse((await request(back.http, '/v1/models', { headers: { authorization: `Bearer ${back.keys.paid}` } })).body).data.map((m) => m.id).filter((id) => id !== 'auto');
   try {
-    const front = await startServer({ sets: [`engine.upstream.url=${https ? back.https : back.http}/v1`, `engine.upstream.key_file=${keyFile}`, `engine.upstream.dialect=${dialect}`,
-      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...['small', 'large'].map((r) => `engine.upstream.models.demo-${r}.role=${r}`), ...sets] });
+    const front = await startServer({ direct: true, edit: frontEdit, sets: [`engine.upstream.url=${https ? back.https : back.http}/v1`, `engine.upstream.key_file=${keyFile}`, `engine.upstream.dialect=${dialect}`,
+      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...names.map((id) => `engine.upstream.models.${id}.role=${{ 'demo-small': 'small', 'demo-large': 'large' }[id] ?? 'none'}`), ...sets] });
     return { front, back };
   } catch (e) {
     await back.stop();
@@ -105,16 +106,25 @@ export async function startPair({ sets = [], engine = [], echo = false, edit = n
   }
 }
 
+/** As startServer, over an upstream: what of the settings is the engine's goes there. */
+async function startOver({ sets, ...how }) {
+  const isEngine = (s) => s.startsWith('engine.');
+  const { front, back } = await startPair({ ...how, frontEdit: how.edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine) });
+  return { ...front, stop: async () => { const status = await front.stop(); await back.stop(); return status; } };
+}
+
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
- * text to another; unready: a pattern of the log, of a server whose models do not become ready; echo: the engine without models; config, exe: another file, another executable; state: the folder of an
- * earlier server.
+ * text to another; unready: a pattern of the log, of a server whose models do not become ready; echo: the engine without
+ * models; config, exe: another file, another executable; state: the folder of an earlier server; direct: even if
+ * SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its models.
  * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
  *    stop(), left()}
  */
-export async function startServer({ sets = [], ports = 0, echo = false, edit = null, unready = null, config = 'etc/sluice.yaml', exe = SLUICE,
+export async function startServer({ sets = [], ports = 0, echo = false, edit = null, unready = null, direct = !process.env.SLUICE_OVER_UPSTREAM, config = 'etc/sluice.yaml', exe = SLUICE,
   state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')) } = {}) {
+  if (!direct && Array.isArray(sets) && ports === 0) return startOver({ sets, echo, edit });
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls, ...more] = await freePorts(2 + ports);

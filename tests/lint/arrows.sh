@@ -62,7 +62,7 @@ only 'seccomp\.h' '^cmd/confine/sandbox_calls\.c$' 'only cmd/confine/sandbox_cal
 only 'yaml\.h' '^base/conf/conf_yaml\.c$' 'only base/conf/conf_yaml.c may include libyaml'
 only 'openssl' '^gateway/|^cache/key\.c$|^cmd/load/load_client\.c$|^cmd/hub/hub_digest\.c$' 'only gateway/, cache/key.c, the load client and the digests of downloads may include OpenSSL'
 only 'jansson' '^(gateway|engine|cmd)/' 'base, kernels, cache and cascade read no JSON'
-only 'event2' '^gateway/|^cache/(client|redis)|^engine/(core/(server|link|serve)|echo/)|^cmd/(load/load_client|bench/bench_store)\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and two measurements may include libevent'
+only 'event2' '^gateway/|^cache/(client|redis)|^engine/(core/(server|link|serve)|echo/|remote/)|^cmd/(load/load_client|bench/bench_store)\.c$' 'only the gateway, the store'"'"'s clients, the engine'"'"'s socket side and two measurements may include libevent'
 only 'event2/http' '^gateway/observe/tracer\.c$' 'only gateway/observe/tracer.c, a client, may include libevent'"'"'s HTTP'
 only 'cuda' '^kernels/cuda/' 'CUDA stays in kernels/cuda'
 [ "$bad" -eq 0 ] && echo "$n sources follow the arrows"

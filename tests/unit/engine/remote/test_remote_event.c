@@ -231,6 +231,7 @@ static void log_probabilities(void **state)
 	assert_int_equal(remote_answer_look(&r.a, 10, &r.f), 0);
 	assert_int_equal(r.f.tokens.n, 2);
 	assert_int_equal(r.f.tokens.n_top, 1);
+	assert_int_equal(r.f.list[0].n_bytes, 1); /* each has its own text */
 	const struct proto_pieces *p = &r.f.tokens.pieces;
 	for (int i = 0; i < 2; i++) {
 		struct proto_str own = p->of(p->ctx, r.f.list[i].id), top = p->of(p->ctx, r.f.tops[i].id);
@@ -356,15 +357,18 @@ static void an_answer_without_end(void **state)
 static void errors_are_told(void **state)
 {
 	(void)state;
-	char message[32], code[32];
-	static const char json[] =
-	    "{\"error\":{\"message\":\"a\\nb "
-	    "\\u20ac\\u20ac\\u20ac\\u20ac\\u20ac\\u20ac\\u20ac\\u20ac\\u20ac\\u20ac\",\"code\":\"c\"}}";
-	assert_true(remote_error_text(json, sizeof json - 1, message, sizeof message, code, sizeof code));
-	assert_string_equal(code, "c");
-	assert_int_equal(strncmp(message, "a b \xe2\x82\xac", 7), 0);
-	assert_int_equal((strlen(message) - 4) % 3, 0); /* whole characters */
-	assert_false(remote_error_text("<html>", 6, message, sizeof message, code, sizeof code));
+	struct remote_error e;
+	char json[2000] = "{\"error\":{\"code\":\"c\",\"param\":\"tools[0]\",\"message\":\"a\\nb ";
+	for (int i = 0; i < 200; i++)
+		strcat(json, "\xe2\x82\xac");
+	strcat(json, "\"}}");
+	assert_true(remote_error_read(json, strlen(json), &e));
+	assert_string_equal(e.code, "c");
+	assert_string_equal(e.param, "tools[0]");
+	assert_int_equal(strncmp(e.message, "a b \xe2\x82\xac", 7), 0);
+	assert_int_equal((strlen(e.message) - 4) % 3, 0); /* whole characters */
+	assert_false(remote_error_read("<html>", 6, &e));
+	assert_false(remote_error_read("{\"error\":{\"message\":5}}", 24, &e));
 	struct remote_call c = {.fault = PROTO_FAULT_CUT};
 	assert_true(remote_fault_retries(&c));
 	c.n_head = 1;
