@@ -28,6 +28,8 @@ static double mean(double old, double v) { return old > 0 ? old + LEARN_RATE * (
 
 static void seq_start(struct remote_seq *s, uint64_t now);
 
+static double ratio_of(const struct remote *r) { return r->bytes_per_token > 0 ? r->bytes_per_token : BYTES_PER_TOKEN; }
+
 static void learn(struct remote *r, const struct remote_seq *s, uint64_t now)
 {
 	const struct remote_usage *u = &s->answer.usage;
@@ -35,8 +37,8 @@ static void learn(struct remote *r, const struct remote_seq *s, uint64_t now)
 		return;
 	r->ttft_ns = mean(r->ttft_ns, (double)(s->first_ns - s->started_ns));
 	r->each_ns = mean(r->each_ns, (double)(now - s->started_ns));
-	if (u->known && !u->is_false && s->prompt_bytes > 64 && s->asked.prompt_kind != PROTO_PROMPT_TOKENS) {
-		double ratio = (double)s->prompt_bytes / u->n_prompt;
+	if (u->known && !u->is_false && s->length.bytes > 64 && u->n_prompt > s->length.fixed) {
+		double ratio = (double)s->length.bytes / (u->n_prompt - s->length.fixed);
 		r->bytes_per_token = mean(r->bytes_per_token, ratio < 1 ? 1 : ratio > 16 ? 16 : ratio);
 	}
 }
@@ -327,12 +329,11 @@ static struct remote_seq *seq_new(struct remote *r, uint64_t id, const struct pr
 static void read_lengths(struct remote_seq *s, const struct proto_submit *req)
 {
 	const struct remote *r = s->r;
-	double ratio = r->bytes_per_token > 0 ? r->bytes_per_token : BYTES_PER_TOKEN;
-	s->prompt_bytes = req->prompt.n;
-	s->n_prompt = remote_prompt_guess(req->prompt_kind, req->prompt, ratio);
+	s->length = remote_length_of(req->prompt_kind, req->prompt);
+	s->n_prompt = remote_length_guess(s->length, ratio_of(r));
 	s->arrived_ns = clock_now_ns();
 	s->deadline_ns = req->deadline_ms > 0 ? s->arrived_ns + req->deadline_ms * NS_PER_MS : UINT64_MAX;
-	remote_answer_init(&s->answer, &s->asked, remote_prompt_most(req->prompt_kind, req->prompt));
+	remote_answer_init(&s->answer, &s->asked, remote_length_most(s->length));
 }
 
 /* Why it can't be served, or PROTO_ERR_NONE. */
@@ -394,7 +395,6 @@ static int be_count(void *be, uint64_t id, const struct proto_count *req)
 {
 	static const char why[] = "The server that runs this model keeps its tokens to itself.";
 	struct remote *r = be;
-	double ratio = r->bytes_per_token > 0 ? r->bytes_per_token : BYTES_PER_TOKEN;
 	struct eng_event ev = {.kind = ENG_COUNTED, .id = id};
 	bool lists = (req->wants & (PROTO_COUNT_IDS | PROTO_COUNT_TEXT)) != 0;
 	if (req->model >= r->n_models)
@@ -403,7 +403,8 @@ static int be_count(void *be, uint64_t id, const struct proto_count *req)
 	else if (lists)
 		ev.u.counted = (struct proto_counted){.error = PROTO_ERR_BAD_REQUEST, .message = {why, sizeof why - 1}};
 	else
-		ev.u.counted.n_tokens = remote_prompt_guess(req->prompt_kind, req->prompt, ratio);
+		ev.u.counted.n_tokens =
+		    remote_length_guess(remote_length_of(req->prompt_kind, req->prompt), ratio_of(r));
 	hub_post(r->hub, &ev);
 	return 0;
 }

@@ -307,15 +307,19 @@ int remote_body_put(const struct proto_submit *s, const char *model, enum eng_re
 
 /* ---- lengths ---- */
 
-static uint32_t bytes_of(uint8_t kind, struct proto_str prompt)
+struct remote_length remote_length_of(uint8_t kind, struct proto_str prompt)
 {
-	return (uint32_t)(kind == PROTO_PROMPT_TOKENS ? prompt.n / 4 : prompt.n);
+	if (kind == PROTO_PROMPT_CHAT)
+		return remote_chat_length(prompt);
+	if (kind == PROTO_PROMPT_TOKENS)
+		return (struct remote_length){.fixed = (uint32_t)(prompt.n / 4)};
+	return (struct remote_length){.bytes = (uint32_t)prompt.n};
 }
 
-uint32_t remote_prompt_most(uint8_t kind, struct proto_str prompt) { return bytes_of(kind, prompt) + TEMPLATE_TOKENS; }
+uint32_t remote_length_most(struct remote_length l) { return l.bytes + l.fixed + TEMPLATE_TOKENS; }
 
-uint32_t remote_prompt_guess(uint8_t kind, struct proto_str prompt, double bytes_per_token)
+uint32_t remote_length_guess(struct remote_length l, double bytes_per_token)
 {
-	uint32_t n = bytes_of(kind, prompt);
-	return kind == PROTO_PROMPT_TOKENS ? n : (uint32_t)ceil(n / bytes_per_token) + 1;
+	uint32_t n = (uint32_t)ceil(l.bytes / bytes_per_token) + l.fixed;
+	return n > 0 ? n : 1;
 }

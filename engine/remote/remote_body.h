@@ -27,16 +27,25 @@ struct remote_refusal {
 int remote_body_put(const struct proto_submit *s, const char *model, enum eng_remote_dialect dialect,
 		    struct sl_buf *out, const char **path, struct remote_refusal *why);
 
-/* What the prompt may have in tokens at most: as many as bytes, and what a template adds. */
-uint32_t remote_prompt_most(uint8_t kind, struct proto_str prompt);
+/* How long a prompt is, without the upstream's tokenizer. */
+struct remote_length {
+	uint32_t bytes; /* of text: of a chat, what its members say and its tools */
+	uint32_t fixed; /* tokens that are known: ids, and what a template puts around messages */
+};
+/* A chat that is none has no length. */
+struct remote_length remote_length_of(uint8_t kind, struct proto_str prompt);
+/* The most tokens that it can have: as many as bytes, and what a template adds. */
+uint32_t remote_length_most(struct remote_length l);
 /* An estimate, at so many bytes a token. */
-uint32_t remote_prompt_guess(uint8_t kind, struct proto_str prompt, double bytes_per_token);
+uint32_t remote_length_guess(struct remote_length l, double bytes_per_token);
 
 /* ---- remote_chat.c ---- */
 
 /* Appends the members "messages", "tools" and what follows of them, each with a comma before. */
 int remote_chat_put(const struct proto_submit *s, enum eng_remote_dialect dialect, struct sl_buf *out,
 		    struct remote_refusal *why);
+struct remote_length remote_chat_length(struct proto_str prompt);
+struct remote_length remote_chat_length(struct proto_str prompt);
 /* Sets *why. Returns SL_EINVAL. */
 int remote_refuse(struct remote_refusal *why, uint8_t error, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

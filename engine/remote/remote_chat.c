@@ -192,6 +192,44 @@ static int put_tools(const struct proto_submit *s, const json_t *tools, struct s
 	return json_array_size(tools) > 0 ? put_json(out, "tools", tools) : 0;
 }
 
+/* ---- length ---- */
+
+enum { MESSAGE_TOKENS = 4 }; /* that templates put around a message */
+
+/* Bytes of all strings in it; it is not nested deeper than REMOTE_PROMPT_DEPTH. */
+static size_t text_bytes(const json_t *v)
+{
+	size_t n = json_string_length(v), i;
+	const char *name;
+	json_t *item;
+	json_array_foreach(v, i, item) n += text_bytes(item);
+	json_object_foreach((json_t *)v, name, item) if (strcmp(name, "role") != 0 && strcmp(name, "type") != 0) n +=
+	    text_bytes(item);
+	return n;
+}
+
+static size_t tools_bytes(const json_t *tools)
+{
+	char *text = json_array_size(tools) > 0 ? json_dumps(tools, JSON_COMPACT) : NULL;
+	size_t n = text != NULL ? strlen(text) : 0;
+	free(text);
+	return n;
+}
+
+struct remote_length remote_chat_length(struct proto_str prompt)
+{
+	bool deep = json_deeper_than(prompt.at, prompt.n, REMOTE_PROMPT_DEPTH);
+	json_t *root = !deep ? json_loadb(prompt.at, prompt.n, 0, NULL) : NULL;
+	const json_t *messages = json_object_get(root, "messages");
+	size_t n = text_bytes(messages) + tools_bytes(json_object_get(root, "tools"));
+	struct remote_length l = {.bytes = n < UINT32_MAX / 2 ? (uint32_t)n : UINT32_MAX / 2,
+				  .fixed = (uint32_t)json_array_size(messages) * MESSAGE_TOKENS};
+	json_decref(root);
+	return l;
+}
+
+/* ---- the chat ---- */
+
 int remote_chat_put(const struct proto_submit *s, enum eng_remote_dialect dialect, struct sl_buf *out,
 		    struct remote_refusal *why)
 {

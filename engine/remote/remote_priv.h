@@ -83,7 +83,7 @@ struct remote_seq {
 	struct proto_submit asked; /* scalars and stops, which are owned */
 	char *stops;               /* their text */
 	const char *path;
-	size_t prompt_bytes;
+	struct remote_length length;
 	uint32_t n_prompt; /* estimated */
 	struct event *timer;
 	struct remote_stream *stream;

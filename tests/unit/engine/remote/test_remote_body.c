@@ -324,10 +324,19 @@ static void lengths(void **state)
 {
 	(void)state;
 	static const char text[400];
-	struct proto_str prompt = {text, sizeof text};
-	assert_int_equal(remote_prompt_guess(PROTO_PROMPT_TEXT, prompt, 4), 101);
-	assert_int_equal(remote_prompt_guess(PROTO_PROMPT_TOKENS, prompt, 4), 100);
-	assert_true(remote_prompt_most(PROTO_PROMPT_TEXT, prompt) >= 400);
+	static const char two[] =
+	    "{\"messages\":[{\"role\":\"system\",\"content\":\"12345678\"},{\"role\":\"user\",\"content\":"
+	    "[{\"type\":\"text\",\"text\":\"1234\"}]}]}";
+	struct remote_length l = remote_length_of(PROTO_PROMPT_TEXT, (struct proto_str){text, sizeof text});
+	assert_int_equal(remote_length_guess(l, 4), 100);
+	assert_true(remote_length_most(l) >= 400);
+	l = remote_length_of(PROTO_PROMPT_TOKENS, (struct proto_str){text, sizeof text});
+	assert_int_equal(remote_length_guess(l, 4), 100);
+	l = remote_length_of(PROTO_PROMPT_CHAT, (struct proto_str){two, sizeof two - 1});
+	assert_int_equal(l.bytes, 12);
+	assert_int_equal(l.fixed, 8);
+	l = remote_length_of(PROTO_PROMPT_CHAT, (struct proto_str){"{", 1});
+	assert_int_equal(remote_length_guess(l, 4), 1);
 }
 
 int main(void)
