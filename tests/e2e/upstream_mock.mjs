@@ -105,6 +105,7 @@ export async function startMock({ port = 0 } = {}) {
   mock.names = Object.keys(mock.models);
   mock.other = http.createServer((req, res) => { mock.elsewhere.push(req.headers); res.end(); }).listen(0, '127.0.0.1');
   const server = http.createServer((req, res) => {
+    res.shouldKeepAlive = false; // libcurl repeats by itself what fails on a kept connection
     mock.keys.add(req.headers.authorization);
     if (req.url.endsWith('/models')) {
       mock.lists++;

@@ -85,6 +85,7 @@ static void ends_it(int (*try)(void))
 {
 	assert_int_equal(limited(SANDBOX_GATEWAY, try), KILLED + SIGSYS);
 	assert_int_equal(limited(SANDBOX_ENGINE, try), KILLED + SIGSYS);
+	assert_int_equal(limited(SANDBOX_REMOTE, try), KILLED + SIGSYS);
 	assert_int_equal(limited(SANDBOX_DOWNLOAD, try), KILLED + SIGSYS);
 }
 
@@ -212,6 +213,11 @@ static void sockets_are_of_few_families(void **unused)
 	gives(SANDBOX_ENGINE, try_inet, EPERM);
 	gives(SANDBOX_ENGINE, try_inet6, EPERM);
 	gives(SANDBOX_ENGINE, try_netlink, EPERM);
+	gives(SANDBOX_REMOTE, try_unix, 0);
+	gives(SANDBOX_REMOTE, try_inet, 0);
+	gives(SANDBOX_REMOTE, try_inet6, 0);
+	gives(SANDBOX_REMOTE, try_netlink, EPERM);
+	gives(SANDBOX_REMOTE, try_packet, EPERM);
 	gives(SANDBOX_DOWNLOAD, try_inet, 0);
 	gives(SANDBOX_DOWNLOAD, try_inet6, 0);
 	gives(SANDBOX_DOWNLOAD, try_unix, ENOSYS);
@@ -237,6 +243,7 @@ static void what_is_unknown_is_not_there(void **unused)
 		return;
 	gives(SANDBOX_GATEWAY, try_fork, ENOSYS);
 	gives(SANDBOX_ENGINE, try_fork, ENOSYS);
+	gives(SANDBOX_REMOTE, try_fork, ENOSYS);
 	gives(SANDBOX_GATEWAY, try_kill, ENOSYS);
 }
 
@@ -245,6 +252,7 @@ static void their_own_work_goes_on(void **unused)
 	(void)unused;
 	gives(SANDBOX_GATEWAY, work, 0);
 	gives(SANDBOX_ENGINE, work, 0);
+	gives(SANDBOX_REMOTE, work, 0);
 	gives(SANDBOX_DOWNLOAD, work, 0);
 }
 

@@ -212,6 +212,24 @@ static void nothing_else_is(void **unused)
 	refuses(GRANT_GATEWAY, at("out.jsonl"), EPERM); /* written, not read */
 }
 
+static void an_upstream_instead_of_models(void **unused)
+{
+	(void)unused;
+	static char url[] = "http://127.0.0.1:9/v1", none[] = "";
+	char *was = cfg.upstream.url, key[256];
+	snprintf(key, sizeof key, "%s", at("upstream.key"));
+	make_file(key, "secret");
+	make_file(at("m-00001-of-00003.gguf"), "x");
+	refuses(GRANT_ENGINE, key, EPERM);
+	cfg.upstream.url = url;
+	cfg.upstream.key_file = key;
+	opens(GRANT_ENGINE, key);
+	refuses(GRANT_GATEWAY, key, EPERM);
+	refuses(GRANT_ENGINE, at("m-00001-of-00003.gguf"), EPERM);
+	cfg.upstream.url = was;
+	cfg.upstream.key_file = none;
+}
+
 static void models_are_files_parts_and_folders(void **unused)
 {
 	(void)unused;
@@ -482,6 +500,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(what_is_named_is_opened),
 	    TEST(nothing_else_is),
+	    TEST(an_upstream_instead_of_models),
 	    TEST(models_are_files_parts_and_folders),
 	    TEST(what_is_no_file_holds_nothing_up),
 	    TEST(no_link_in_the_state_folder_is_followed),
