@@ -1,343 +1,260 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link to the engine.
- *
- *   DOWN ──connect──► CONNECTING ──HELLO both ways──► UP ──error, BYE, silence──► DOWN (backoff)
- *
- * Frames are gathered in `out` and written once at the end of the turn; input is cut into frames in
- * place and delivered (engine_link_in.c). Sequences are found by id in an open hash table; each holds its listener.
- * When the link goes down, the table is emptied first and the listeners are notified after, so that a listener may
- * submit or forget in its callback. Single-threaded: the loop of its gw_thread.
+ * Sequences' identifiers have the number of their engine in the upper bits. Models of the list keep their index while
+ * the process runs: an engine that comes back finds its models where they were. What the list says of a model follows
+ * from its engines' states whenever one of them changes (merge).
  */
-#include "gateway/generation/engine_link_priv.h"
+#include "gateway/generation/engine_link.h"
 
-#include <errno.h>
-#include <event2/event.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
-#include "base/flight.h"
 #include "base/log.h"
-#include "base/peer.h"
-#include "gateway/generation/submit_frame.h"
-#include "gateway/loop/thread.h"
+#include "gateway/generation/engine_conn.h"
 
 enum {
-	OUT_MAX = 16 << 20, /* of frames waiting for the socket; one SUBMIT may have 4 MiB */
-	OUT_KEPT = 1 << 20, /* of these prompts leave so much to credit, and as much to each better priority */
-	OUT_KEEP = 64 << 10,
-	READ_BYTES = 64 << 10,
-	BACKOFF_MAX_MS = 500,
-	HELLO_MS = 2000, /* connect and HELLO together */
-	PING_MS = 1000,  /* silent for that long: ask */
-	DEAD_MS = 3000,  /* silent for that long: gone */
-	TICK_MS = 250,
-	FIRST_SLOTS = 64,
+	ID_SHIFT = 56,
+	/* Below are the first engine's, until it has said how many it has: the list begins with its models. */
+	OTHERS_FROM = PROTO_MAX_MODELS / 2,
 };
 
-/* ---- sequences ---- */
+struct engine_link {
+	struct gw_thread *t;
+	int n_conns;
+	struct engine_conn *conns[ENGINE_LINK_MAX];
+	const char *names[ENGINE_LINK_MAX];
+	int n_models;
+	struct link_model models[PROTO_MAX_MODELS];
+	char names_of[PROTO_MAX_MODELS][PROTO_MAX_NAME + 1]; /* kept when no engine has the model any more */
+	int16_t local[PROTO_MAX_MODELS][ENGINE_LINK_MAX];    /* its index on that engine; -1: it has none */
+	bool told[PROTO_MAX_MODELS][ENGINE_LINK_MAX];        /* that this one's differs is logged */
+	void (*on_load)(void *ctx, const struct proto_load *m);
+	void *on_load_ctx;
+	void (*on_state)(void *ctx);
+	void *on_state_ctx;
+	/* Of several engines, while a caller looks at them. */
+	struct link_sums {
+		struct proto_stats stats;
+		struct proto_figures figures;
+	} * sums;
+};
 
-static size_t slot_of(const struct engine_link *l, uint64_t id)
+static struct engine_conn *conn_of(const struct engine_link *l, uint64_t id)
 {
-	return (size_t)(id * 0x9E3779B97F4A7C15ull >> 20) & (l->n_slots - 1);
+	uint64_t k = id >> ID_SHIFT;
+	return k < (uint64_t)l->n_conns ? l->conns[k] : NULL;
 }
 
-struct sequence *link_find(struct engine_link *l, uint64_t id)
+/* ---- the list of models ---- */
+
+static int find_name(const struct engine_link *l, const char *name)
 {
-	for (size_t i = slot_of(l, id); l->slots[i].id != 0; i = (i + 1) & (l->n_slots - 1))
-		if (l->slots[i].id == id)
-			return &l->slots[i];
-	return NULL;
+	for (int i = 0; i < PROTO_MAX_MODELS; i++)
+		if (strcmp(l->names_of[i], name) == 0)
+			return i;
+	return -1;
 }
 
-static void seq_insert(struct engine_link *l, struct sequence s)
+static int free_index(const struct engine_link *l, int from)
 {
-	size_t i = slot_of(l, s.id);
-	while (l->slots[i].id != 0)
-		i = (i + 1) & (l->n_slots - 1);
-	l->slots[i] = s;
-}
-
-/* Room for one more with at most half the slots used. */
-static int seq_reserve(struct engine_link *l)
-{
-	if ((l->n_seqs + 1) * 2 <= l->n_slots)
-		return 0;
-	size_t n = l->n_slots * 2, old_n = l->n_slots;
-	struct sequence *slots = sl_zalloc_n(n, sizeof *slots), *old = l->slots;
-	if (slots == NULL)
-		return SL_ENOMEM;
-	l->slots = slots;
-	l->n_slots = n;
-	for (size_t i = 0; i < old_n; i++)
-		if (old[i].id != 0)
-			seq_insert(l, old[i]);
-	sl_free(old);
-	return 0;
-}
-
-/* Moves up what probing would no longer find. */
-void link_remove(struct engine_link *l, struct sequence *s)
-{
-	size_t hole = (size_t)(s - l->slots), mask = l->n_slots - 1;
-	for (size_t i = (hole + 1) & mask; l->slots[i].id != 0; i = (i + 1) & mask) {
-		size_t home = slot_of(l, l->slots[i].id);
-		if (((i - home) & mask) >= ((i - hole) & mask)) {
-			l->slots[hole] = l->slots[i];
-			hole = i;
-		}
+	for (int n = 0; n < PROTO_MAX_MODELS; n++) {
+		int i = (from + n) % PROTO_MAX_MODELS;
+		if (l->names_of[i][0] == '\0')
+			return i;
 	}
-	l->slots[hole] = (struct sequence){0};
-	l->n_seqs--;
+	for (int i = 0; i < PROTO_MAX_MODELS; i++)
+		if (l->models[i].name[0] == '\0')
+			return i;
+	return -1;
 }
 
-/* ---- going down ---- */
-
-static void retry_later(struct engine_link *l)
+/* Where engine k's model m is, or will be, in the list; -1: it is full. */
+static int index_of(struct engine_link *l, int k, int m)
 {
-	struct timeval tv = {.tv_sec = l->backoff_ms / 1000, .tv_usec = (int)(l->backoff_ms % 1000) * 1000};
-	evtimer_add(l->retry, &tv);
-	l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : l->backoff_ms * 2;
+	const char *name = engine_conn_model(l->conns[k], m)->name;
+	int i = find_name(l, name), first = engine_conn_n_models(l->conns[0]);
+	if (i < 0)
+		i = free_index(l, k == 0 ? m : first > 0 ? first : OTHERS_FROM);
+	if (i >= 0)
+		memcpy(l->names_of[i], name, sizeof l->names_of[i]);
+	return i;
 }
 
-static void close_socket(struct engine_link *l)
+static void locate(struct engine_link *l, int k)
 {
-	if (l->readable != NULL)
-		event_free(l->readable);
-	if (l->writable != NULL)
-		event_free(l->writable);
-	l->readable = l->writable = NULL;
-	if (l->fd >= 0)
-		close(l->fd);
-	l->fd = -1;
-	buf_clear(&l->in, 0);
-	buf_clear(&l->out, 0);
-	l->want_write = l->overrun = false;
-	gw_defer_cancel(&l->flush);
+	for (int i = 0; i < PROTO_MAX_MODELS; i++)
+		l->local[i][k] = -1;
+	for (int m = 0; m < engine_conn_n_models(l->conns[k]); m++) {
+		int i = engine_conn_model(l->conns[k], m)->name[0] != '\0' ? index_of(l, k, m) : -1;
+		if (i >= 0)
+			l->local[i][k] = (int16_t)m;
+	}
 }
 
-/* One by one and in place: a listener may forget another, which is then not called. The link is DOWN,
- * so none can submit meanwhile. */
-static void tell_lost(struct engine_link *l)
+static const struct link_model *model_at(const struct engine_link *l, int i, int k)
 {
-	for (size_t i = 0; i < l->n_slots;) {
-		struct sequence s = l->slots[i];
-		if (s.id == 0) {
-			i++;
+	return l->local[i][k] >= 0 ? engine_conn_model(l->conns[k], l->local[i][k]) : NULL;
+}
+
+/* A token's id means another text there: what one has begun the other could not continue. */
+static void exclude_others(struct engine_link *l, int i)
+{
+	uint64_t tokenizer = 0;
+	for (int k = 0; k < l->n_conns; k++) {
+		const struct link_model *m = model_at(l, i, k);
+		if (m == NULL || m->tokenizer == 0)
+			continue;
+		if (tokenizer == 0 || m->tokenizer == tokenizer) {
+			tokenizer = m->tokenizer;
 			continue;
 		}
-		/* What this moves up to the slot is looked at next. */
-		link_remove(l, &l->slots[i]);
-		if (s.counted != NULL)
-			s.counted(s.ctx, NULL);
-		else if (s.listener == NULL)
-			s.stopped(s.ctx);
-		else
-			s.listener->on_lost(s.ctx);
+		if (!l->told[i][k])
+			log_error("the engine %s has another model by the name %s: it gets no requests for it",
+				  engine_link_name(l, k), m->name);
+		l->told[i][k] = true;
+		l->local[i][k] = -1;
 	}
 }
 
-void link_notify_state(const struct engine_link *l)
+/* The better of two states. */
+static bool is_better(const struct link_model *a, const struct link_model *b)
 {
+	static const int rank[] = {[PROTO_MODEL_FAILED] = 0, [PROTO_MODEL_LOADING] = 1, [PROTO_MODEL_READY] = 2};
+	static const int near[] = {
+	    [PROTO_RESIDENCE_ABSENT] = 0, [PROTO_RESIDENCE_COMING] = 1, [PROTO_RESIDENCE_HERE] = 2};
+	if (a->state != b->state)
+		return rank[a->state] > rank[b->state];
+	if (a->residence != b->residence)
+		return near[a->residence] > near[b->residence];
+	return a->percent > b->percent;
+}
+
+/* As its base is called in the list. */
+static uint16_t parent_of(const struct engine_link *l, int k, const struct link_model *m)
+{
+	int n = engine_conn_n_models(l->conns[k]);
+	int i =
+	    m->parent > 0 && m->parent <= n ? find_name(l, engine_conn_model(l->conns[k], m->parent - 1)->name) : -1;
+	return (uint16_t)(i + 1);
+}
+
+static void merge_model(struct engine_link *l, int i)
+{
+	struct link_model *to = &l->models[i];
+	const struct link_model *best = NULL;
+	uint32_t n_ctx = 0;
+	exclude_others(l, i);
+	for (int k = 0; k < l->n_conns; k++) {
+		const struct link_model *m = model_at(l, i, k);
+		if (m == NULL)
+			continue;
+		if (m->n_ctx > 0 && (n_ctx == 0 || m->n_ctx < n_ctx))
+			n_ctx = m->n_ctx;
+		if (best != NULL && !is_better(m, best))
+			continue;
+		best = m;
+		*to = *m;
+		to->parent = parent_of(l, k, m);
+	}
+	if (best == NULL)
+		*to = (struct link_model){.name = ""};
+	else
+		to->n_ctx = n_ctx; /* any of them may get a prompt */
+}
+
+static void merge(struct engine_link *l)
+{
+	int n = engine_conn_n_models(l->conns[0]);
+	for (int k = 0; k < l->n_conns; k++)
+		locate(l, k);
+	for (int i = 0; i < PROTO_MAX_MODELS; i++) {
+		merge_model(l, i);
+		n = l->models[i].name[0] != '\0' && i >= n ? i + 1 : n;
+	}
+	l->n_models = n;
+}
+
+/* ---- what the engines report ---- */
+
+static int number_of(const struct engine_link *l, const struct engine_conn *c)
+{
+	int k = 0;
+	while (l->conns[k] != c)
+		k++;
+	return k;
+}
+
+/* Of each priority the engine that would serve it soonest. */
+static void best_load(const struct engine_link *l, int i, struct proto_load *m)
+{
+	for (int k = 0; k < l->n_conns; k++) {
+		if (l->local[i][k] < 0 || !engine_conn_up(l->conns[k]))
+			continue;
+		const struct proto_load *other = engine_conn_load(l->conns[k], l->local[i][k]);
+		m->idle = m->idle || other->idle;
+		for (int p = 0; p < PROTO_PRIORITIES; p++)
+			if (other->of[p].wait_us < m->of[p].wait_us)
+				m->of[p] = other->of[p];
+	}
+}
+
+static void on_load(void *ctx, struct engine_conn *c, const struct proto_load *m)
+{
+	struct engine_link *l = ctx;
+	struct proto_load best = *m;
+	int k = number_of(l, c), i = 0;
+	while (i < PROTO_MAX_MODELS && l->local[i][k] != m->model)
+		i++;
+	if (i == PROTO_MAX_MODELS || l->on_load == NULL)
+		return;
+	best.model = (uint16_t)i;
+	best_load(l, i, &best);
+	l->on_load(l->on_load_ctx, &best);
+}
+
+static void on_state(void *ctx, struct engine_conn *c)
+{
+	struct engine_link *l = ctx;
+	(void)c;
+	/* The first report comes while the first connection is being made. */
+	if (l->n_conns == 0)
+		return;
+	merge(l);
 	if (l->on_state != NULL)
 		l->on_state(l->on_state_ctx);
 }
 
-static void go_down(struct engine_link *l, const char *why)
+/* ---- life ---- */
+
+int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err)
 {
-	if (l->state == LINK_UP)
-		log_warn("the engine has gone: %s", why);
-	else if (!l->told)
-		log_info("waiting for the engine: %s", why);
-	if (l->state == LINK_UP)
-		flight_note(FLIGHT_ENGINE, 0, l->epoch, 0, 0, 0);
-	l->told = true;
-	l->state = LINK_DOWN;
-	close_socket(l);
-	l->stats = (struct proto_stats){0};
-	memset(l->loads, 0, sizeof l->loads);
-	for (int i = 0; i < l->n_models; i++)
-		if (l->models[i].state != PROTO_MODEL_FAILED) {
-			l->models[i].state = PROTO_MODEL_LOADING;
-			l->models[i].percent = 0;
-		}
-	link_notify_state(l);
-	retry_later(l);
-	tell_lost(l);
-}
-
-/* ---- input ---- */
-
-static void on_readable(evutil_socket_t fd, short what, void *ctx)
-{
-	struct engine_link *l = ctx;
-	struct sl_err err = {0};
-	uint8_t *at;
-	(void)what;
-	if (buf_reserve(&l->in, READ_BYTES, &at) != 0) {
-		go_down(l, "no memory for its frames");
-		return;
-	}
-	ssize_t n = read(fd, at, READ_BYTES);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n <= 0) {
-		go_down(l, n == 0 ? "the connection was closed" : strerror(errno));
-		return;
-	}
-	buf_commit(&l->in, (size_t)n);
-	l->heard_ns = gw_read_clock(l->t);
-	if (link_take_frames(l, &err) != 0)
-		go_down(l, err.text);
-}
-
-/* ---- frames out ---- */
-
-static void write_out(struct engine_link *l)
-{
-	while (l->out.len > 0) {
-		ssize_t n = send(l->fd, buf_data(&l->out), l->out.len, MSG_NOSIGNAL);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN) {
-			if (!l->want_write)
-				event_add(l->writable, NULL);
-			l->want_write = true;
-			return;
-		}
-		if (n < 0) {
-			go_down(l, strerror(errno));
-			return;
-		}
-		buf_consume(&l->out, (size_t)n);
-	}
-	buf_clear(&l->out, OUT_KEEP);
-	if (l->want_write)
-		event_del(l->writable);
-	l->want_write = false;
-}
-
-static void on_writable(evutil_socket_t fd, short what, void *ctx)
-{
-	(void)fd;
-	(void)what;
-	write_out(ctx);
-}
-
-static void on_flush(struct gw_deferred *d)
-{
-	struct engine_link *l = list_entry(d, struct engine_link, flush);
-	if (l->overrun && l->fd >= 0)
-		go_down(l, "too much waits to be written");
-	else if (l->fd >= 0 && !l->want_write)
-		write_out(l);
-}
-
-void link_flush_soon(struct engine_link *l) { gw_defer(l->t, &l->flush); }
-
-/* ---- coming up ---- */
-
-static void on_connected(struct engine_link *l)
-{
-	struct proto_hello hello = {.version = PROTO_VERSION, .name = {"gateway", 7}};
-	l->heard_ns = clock_now_ns();
-	if (proto_put_hello(&l->out, &hello) != 0)
-		go_down(l, "no memory");
-	else
-		link_flush_soon(l);
-}
-
-/* The server of the socket gets every prompt: it must be our user's. */
-static bool is_served_for_us(const struct engine_link *l)
-{
-	uid_t who;
-	return peer_is_trusted(l->fd, &who);
-}
-
-static void try_connect(struct engine_link *l)
-{
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	memcpy(addr.sun_path, l->path, sizeof addr.sun_path);
-	l->state = LINK_CONNECTING;
-	l->since_ns = clock_now_ns();
-	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (l->fd >= 0) {
-		l->readable = event_new(l->t->base, l->fd, EV_READ | EV_PERSIST, on_readable, l);
-		l->writable = event_new(l->t->base, l->fd, EV_WRITE | EV_PERSIST, on_writable, l);
-	}
-	/* A unix socket connects at once or not at all; EAGAIN is a full backlog. */
-	if (l->fd < 0 || l->readable == NULL || l->writable == NULL)
-		go_down(l, "no socket");
-	else if (connect(l->fd, (struct sockaddr *)&addr, sizeof addr) != 0)
-		go_down(l, strerror(errno));
-	else if (!is_served_for_us(l))
-		go_down(l, "a process of another user serves its socket");
-	else if (event_add(l->readable, NULL) != 0)
-		go_down(l, "no memory");
-	else
-		on_connected(l);
-}
-
-static void on_retry(evutil_socket_t fd, short what, void *ctx)
-{
-	(void)fd;
-	(void)what;
-	try_connect(ctx);
-}
-
-static void on_tick(evutil_socket_t fd, short what, void *ctx)
-{
-	struct engine_link *l = ctx;
-	uint64_t now = clock_now_ns();
-	(void)fd;
-	(void)what;
-	/* This process was itself stopped, and what has come meanwhile is not read yet: no timeout. */
-	if (now - l->ticked_ns > DEAD_MS * NS_PER_MS)
-		l->heard_ns = now - PING_MS * NS_PER_MS - 1;
-	l->ticked_ns = now;
-	if (l->state == LINK_CONNECTING && now - l->since_ns > HELLO_MS * NS_PER_MS) {
-		go_down(l, "it does not say HELLO");
-	} else if (l->state == LINK_UP && now - l->heard_ns > DEAD_MS * NS_PER_MS) {
-		go_down(l, "it is silent");
-	} else if (l->state == LINK_UP && now - l->heard_ns > PING_MS * NS_PER_MS) {
-		if (proto_put_ping(&l->out, now) == 0)
-			link_flush_soon(l);
-	}
+	const struct conn_events events = {.on_load = on_load, .on_state = on_state, .ctx = l};
+	int k = l->n_conns;
+	if (k == ENGINE_LINK_MAX)
+		return sl_errf(err, SL_ELIMIT, "more than %d engines", ENGINE_LINK_MAX);
+	l->names[k] = name;
+	int rc = engine_conn_create(l->t, name, socket_path, ((uint64_t)k << ID_SHIFT) + 1, &events, &l->conns[k], err);
+	if (rc != 0)
+		return rc;
+	l->n_conns++;
+	merge(l);
+	return 0;
 }
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err)
 {
 	struct engine_link *l = sl_zalloc(sizeof *l);
-	if (l == NULL)
+	if (l == NULL || (l->sums = sl_zalloc(sizeof *l->sums)) == NULL) {
+		sl_free(l);
 		return sl_errf(err, SL_ENOMEM, "no memory for the engine link");
+	}
 	l->t = t;
-	l->fd = -1;
-	l->backoff_ms = LINK_BACKOFF_MIN_MS;
-	l->next_id = 1;
-	buf_init(&l->in, PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD + READ_BYTES);
-	buf_init(&l->out, OUT_MAX);
-	gw_defer_init(&l->flush, on_flush);
-	l->n_slots = FIRST_SLOTS;
-	l->slots = sl_zalloc_n(l->n_slots, sizeof *l->slots);
-	l->tick = event_new(t->base, -1, EV_PERSIST, on_tick, l);
-	l->retry = evtimer_new(t->base, on_retry, l);
-	struct timeval tick = {.tv_usec = TICK_MS * 1000};
-	if (strlen(socket_path) >= sizeof l->path) {
+	int rc = engine_link_add(l, "", socket_path, err);
+	if (rc != 0) {
 		engine_link_destroy(l);
-		return sl_errf(err, SL_EINVAL, "%s: a socket's path has at most %zu bytes", socket_path,
-			       sizeof l->path - 1);
+		return rc;
 	}
-	if (l->slots == NULL || l->tick == NULL || l->retry == NULL || event_add(l->tick, &tick) != 0) {
-		engine_link_destroy(l);
-		return sl_errf(err, SL_ENOMEM, "no memory for the engine link");
-	}
-	snprintf(l->path, sizeof l->path, "%s", socket_path);
 	*out = l;
-	try_connect(l);
 	return 0;
 }
 
@@ -345,72 +262,45 @@ void engine_link_destroy(struct engine_link *l)
 {
 	if (l == NULL)
 		return;
-	/* No listener may submit again when it is called. */
-	l->state = LINK_DOWN;
-	if (l->slots != NULL && l->n_seqs > 0)
-		tell_lost(l);
-	BUG_IF(l->n_seqs != 0, "engine link destroyed with %zu sequences", l->n_seqs);
-	close_socket(l);
-	if (l->tick != NULL)
-		event_free(l->tick);
-	if (l->retry != NULL)
-		event_free(l->retry);
-	buf_dispose(&l->in);
-	buf_dispose(&l->out);
-	sl_free(l->slots);
+	/* All first: what a sequence loses with one must not be submitted to the next. */
+	for (int k = 0; k < l->n_conns; k++)
+		engine_conn_stop(l->conns[k]);
+	for (int k = 0; k < l->n_conns; k++)
+		engine_conn_destroy(l->conns[k]);
+	sl_free(l->sums);
 	sl_free(l);
 }
 
-bool engine_link_up(const struct engine_link *l) { return l->state == LINK_UP; }
-unsigned engine_link_backoff_ms(const struct engine_link *l) { return l->backoff_ms; }
-uint64_t engine_link_epoch(const struct engine_link *l) { return l->epoch; }
+/* ---- what is known ---- */
+
+int engine_link_n_engines(const struct engine_link *l) { return l->n_conns; }
+bool engine_link_engine_up(const struct engine_link *l, int k) { return engine_conn_up(l->conns[k]); }
+
+const char *engine_link_name(const struct engine_link *l, int k)
+{
+	return l->names[k][0] != '\0' ? l->names[k] : "engine";
+}
+
+bool engine_link_up(const struct engine_link *l)
+{
+	for (int k = 0; k < l->n_conns; k++)
+		if (engine_conn_up(l->conns[k]))
+			return true;
+	return false;
+}
+
+unsigned engine_link_backoff_ms(const struct engine_link *l) { return engine_conn_backoff_ms(l->conns[0]); }
+
+uint64_t engine_link_epoch(const struct engine_link *l)
+{
+	uint64_t all = engine_conn_epoch(l->conns[0]);
+	for (int k = 1; k < l->n_conns; k++)
+		all = all * 0x9E3779B97F4A7C15u + engine_conn_epoch(l->conns[k]);
+	return all;
+}
+
 int engine_link_n_models(const struct engine_link *l) { return l->n_models; }
 const struct link_model *engine_link_model(const struct engine_link *l, int index) { return &l->models[index]; }
-const struct proto_stats *engine_link_stats(const struct engine_link *l) { return &l->stats; }
-
-const struct proto_figures *engine_link_figures(const struct engine_link *l, int model)
-{
-	return &l->loads[model].told.figures;
-}
-
-static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
-
-uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority)
-{
-	const struct link_load *load = &l->loads[model];
-	uint64_t unseen = 0;
-	for (int i = 0; i <= line_of(priority); i++)
-		unseen += load->unseen[i];
-	const struct proto_line *line = &load->told.of[line_of(priority)];
-	uint64_t behind = unseen > line->places_free ? unseen - line->places_free : 0;
-	return (line->wait_us + behind * line->us_per_place) / 1000;
-}
-
-bool engine_link_idle(const struct engine_link *l, int model)
-{
-	const struct link_load *load = &l->loads[model];
-	uint64_t unseen = 0;
-	for (int i = 0; i < PROTO_PRIORITIES; i++)
-		unseen += load->unseen[i];
-	return load->told.idle && unseen == 0;
-}
-
-uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority)
-{
-	return l->loads[model].told.of[line_of(priority)].us_per_place;
-}
-
-void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const struct proto_load *m), void *ctx)
-{
-	l->on_load = fn;
-	l->on_load_ctx = ctx;
-}
-
-void engine_link_on_state(struct engine_link *l, void (*fn)(void *ctx), void *ctx)
-{
-	l->on_state = fn;
-	l->on_state_ctx = ctx;
-}
 
 const struct link_model *engine_link_parent(const struct engine_link *l, const struct link_model *m)
 {
@@ -439,136 +329,205 @@ int engine_link_find_model(const struct engine_link *l, const char *name)
 	return n == 1 ? found : -1;
 }
 
-/* A flood of large prompts neither keeps out a better priority's nor, by its credit, ends the link. */
-static bool has_room(const struct engine_link *l, struct proto_str prompt, uint8_t priority)
+#define ADD(field) to->field += from->field
+static void add_stats(struct proto_stats *to, const struct proto_stats *from)
 {
-	return l->out.len + prompt.n <= (size_t)OUT_MAX - (size_t)OUT_KEPT * (1u + (unsigned)line_of(priority));
+	ADD(running), ADD(waiting), ADD(pages_total), ADD(pages_free), ADD(steps), ADD(prefill_tokens);
+	ADD(decode_tokens), ADD(submitted), ADD(finished), ADD(cancelled), ADD(failed), ADD(displaced);
+	ADD(prefix_queries), ADD(prefix_hits), ADD(preemptions), ADD(prefix_pages), ADD(spec_drafts);
+	ADD(spec_drafted), ADD(spec_accepted), ADD(swapped_out), ADD(swapped_in), ADD(swap_full), ADD(forced_tokens);
+	ADD(swap_places), ADD(swap_used), ADD(kv_bytes), ADD(kv_withheld), ADD(kv_released), ADD(kv_restored);
+	ADD(models_here), ADD(load_waiting), ADD(model_loads), ADD(model_drops), ADD(model_load_ms);
+	uint64_t total = to->pages_total, used = total > to->pages_free ? total - to->pages_free : 0;
+	to->kv_used_permille = total > 0 ? (uint32_t)(used * 1000 / total) : 0;
+}
+
+static void add_figures(struct proto_figures *to, const struct proto_figures *from)
+{
+	ADD(running), ADD(waiting), ADD(pages_total), ADD(pages_free), ADD(prefill_tokens), ADD(decode_tokens);
+	ADD(prefix_queries), ADD(prefix_hits), ADD(preemptions), ADD(spec_drafts), ADD(spec_drafted);
+	ADD(spec_accepted);
+}
+#undef ADD
+
+const struct proto_stats *engine_link_stats(const struct engine_link *l)
+{
+	if (l->n_conns == 1)
+		return engine_conn_stats(l->conns[0]);
+	l->sums->stats = *engine_conn_stats(l->conns[0]);
+	for (int k = 1; k < l->n_conns; k++)
+		add_stats(&l->sums->stats, engine_conn_stats(l->conns[k]));
+	return &l->sums->stats;
+}
+
+const struct proto_figures *engine_link_figures(const struct engine_link *l, int model)
+{
+	l->sums->figures = (struct proto_figures){0};
+	for (int k = 0; k < l->n_conns; k++)
+		if (l->local[model][k] >= 0)
+			add_figures(&l->sums->figures, &engine_conn_load(l->conns[k], l->local[model][k])->figures);
+	return &l->sums->figures;
+}
+
+/* Can engine k serve the model? */
+static bool can_serve(const struct engine_link *l, int model, int k)
+{
+	const struct link_model *m = model_at(l, model, k);
+	return m != NULL && engine_conn_up(l->conns[k]) && m->state == PROTO_MODEL_READY;
+}
+
+/* The engine where a request would wait least; -1: none can serve it. */
+static int soonest(const struct engine_link *l, int model, uint8_t priority)
+{
+	int best = -1;
+	uint64_t least = 0;
+	for (int k = 0; k < l->n_conns; k++) {
+		if (!can_serve(l, model, k))
+			continue;
+		uint64_t ms = engine_conn_wait_ms(l->conns[k], l->local[model][k], priority);
+		if (best < 0 || ms < least) {
+			best = k;
+			least = ms;
+		}
+	}
+	return best;
+}
+
+uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority)
+{
+	int k = soonest(l, model, priority);
+	return k >= 0 ? engine_conn_wait_ms(l->conns[k], l->local[model][k], priority) : 0;
+}
+
+bool engine_link_idle(const struct engine_link *l, int model)
+{
+	for (int k = 0; k < l->n_conns; k++)
+		if (can_serve(l, model, k) && engine_conn_idle(l->conns[k], l->local[model][k]))
+			return true;
+	return false;
+}
+
+uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority)
+{
+	uint8_t line = priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1;
+	int k = soonest(l, model, priority);
+	return k >= 0 ? engine_conn_load(l->conns[k], l->local[model][k])->of[line].us_per_place : 0;
+}
+
+void engine_link_on_load(struct engine_link *l, void (*fn)(void *ctx, const struct proto_load *m), void *ctx)
+{
+	l->on_load = fn;
+	l->on_load_ctx = ctx;
+}
+
+void engine_link_on_state(struct engine_link *l, void (*fn)(void *ctx), void *ctx)
+{
+	l->on_state = fn;
+	l->on_state_ctx = ctx;
+}
+
+/* ---- sequences ---- */
+
+/* Where none can serve it, one that is connected: it answers why. */
+static int any_with(const struct engine_link *l, int model)
+{
+	for (int k = 0; k < l->n_conns; k++)
+		if (engine_conn_up(l->conns[k]) && l->local[model][k] >= 0)
+			return k;
+	return l->n_conns == 1 && engine_conn_up(l->conns[0]) ? 0 : -1;
+}
+
+static int choose(const struct engine_link *l, int model, uint8_t priority)
+{
+	if (model >= PROTO_MAX_MODELS)
+		return l->n_conns == 1 ? 0 : -1;
+	int k = soonest(l, model, priority);
+	return k >= 0 ? k : any_with(l, model);
+}
+
+/* As engine k calls it. One that it does not know it refuses. */
+static uint16_t local_model(const struct engine_link *l, int model, int k)
+{
+	return model < PROTO_MAX_MODELS && l->local[model][k] >= 0 ? (uint16_t)l->local[model][k] : (uint16_t)model;
 }
 
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req, const struct link_listener *listener,
 		       void *ctx, uint64_t *id)
 {
-	if (l->state != LINK_UP)
+	struct proto_submit its = *req;
+	int k = choose(l, req->model, req->priority);
+	if (k < 0)
 		return SL_ECLOSED;
-	if (!has_room(l, req->prompt, req->priority))
-		return SL_ELIMIT;
-	int rc = seq_reserve(l);
-	if (rc != 0)
-		return rc;
-	rc = proto_put_submit(&l->out, l->next_id, req);
-	if (rc != 0)
-		return rc;
-	if (req->frame.n == 0)
-		submit_frame_count();
-	*id = l->next_id++;
-	seq_insert(l, (struct sequence){.id = *id, .listener = listener, .ctx = ctx});
-	l->n_seqs++;
-	if (req->model < PROTO_MAX_MODELS)
-		l->loads[req->model].unseen[line_of(req->priority)]++;
-	link_flush_soon(l);
-	return 0;
+	its.model = local_model(l, req->model, k);
+	return engine_conn_submit(l->conns[k], &its, listener, ctx, id);
 }
 
 int engine_link_count(struct engine_link *l, const struct proto_count *req,
 		      void (*counted)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id)
 {
-	if (l->state != LINK_UP)
+	struct proto_count its = *req;
+	int k = choose(l, req->model, req->priority);
+	if (k < 0)
 		return SL_ECLOSED;
-	int rc = has_room(l, req->prompt, req->priority) ? seq_reserve(l) : SL_ELIMIT;
-	if (rc == 0)
-		rc = proto_put_count(&l->out, l->next_id, req);
-	if (rc != 0)
-		return rc;
-	*id = l->next_id++;
-	seq_insert(l, (struct sequence){.id = *id, .ctx = ctx, .counted = counted});
-	l->n_seqs++;
-	link_flush_soon(l);
-	return 0;
+	its.model = local_model(l, req->model, k);
+	return engine_conn_count(l->conns[k], &its, counted, ctx, id);
 }
 
-void engine_link_uncount(struct engine_link *l, uint64_t id)
+void engine_link_keep(struct engine_link *l, const struct proto_keep *keep)
 {
-	struct sequence *s = link_find(l, id);
-	if (s != NULL && s->counted != NULL)
-		link_remove(l, s);
-}
-
-/* NULL also when it was abandoned: its id may be unknown then. */
-static struct sequence *asked_for(struct engine_link *l, uint64_t id)
-{
-	struct sequence *s = link_find(l, id);
-	return s != NULL && s->listener != NULL ? s : NULL;
-}
-
-void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane)
-{
-	struct sequence *s = asked_for(l, id);
-	if (s != NULL)
-		s->lane = lane;
-}
-
-void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
-{
-	struct proto_credit m = {.n_tokens = n_tokens};
-	if (l->state != LINK_UP || asked_for(l, id) == NULL)
-		return;
-	/* A credit that can't be written would leave the sequence waiting for ever. Going down here
-	 * would pull the link from under the frame that may be calling. */
-	if (proto_put_credit(&l->out, id, &m) != 0)
-		l->overrun = true;
-	link_flush_soon(l);
-}
-
-void engine_link_keep(struct engine_link *l, const struct proto_keep *k)
-{
-	/* One without room is lost: the time of before applies. Like prompts, they leave room to credit. */
-	if (l->state != LINK_UP || !has_room(l, (struct proto_str){0}, PROTO_PRIORITIES - 1))
-		return;
-	(void)proto_put_keep(&l->out, k);
-	link_flush_soon(l);
+	for (int k = 0; k < l->n_conns; k++) {
+		struct proto_keep its = *keep;
+		its.model = local_model(l, keep->model, k);
+		if (keep->model < PROTO_MAX_MODELS && l->local[keep->model][k] >= 0)
+			engine_conn_keep(l->conns[k], &its);
+	}
 }
 
 void engine_link_levels(struct engine_link *l)
 {
-	struct log_levels now;
-	struct proto_levels m = {.n = LOG_N_SUBSYSTEMS};
-	_Static_assert((int)LOG_N_SUBSYSTEMS <= PROTO_MAX_LEVELS && (int)LOG_ERROR == PROTO_LAST_LEVEL,
-		       "the frame has room");
-	if (l->state != LINK_UP || !has_room(l, (struct proto_str){0}, PROTO_PRIORITIES - 1))
-		return;
-	log_get_levels(&now);
-	memcpy(m.least, now.least, sizeof now.least);
-	(void)proto_put_levels(&l->out, &m);
-	flush_soon(l);
+	for (int k = 0; k < l->n_conns; k++)
+		engine_conn_levels(l->conns[k]);
 }
 
-static void cancel(struct engine_link *l, uint64_t id)
+void engine_link_erase(struct engine_link *l, uint64_t tenant)
 {
-	if (l->state != LINK_UP)
-		return;
-	if (proto_put_cancel(&l->out, id) != 0)
-		l->overrun = true;
-	link_flush_soon(l);
+	for (int k = 0; k < l->n_conns; k++)
+		engine_conn_erase(l->conns[k], tenant);
+}
+
+void engine_link_uncount(struct engine_link *l, uint64_t id)
+{
+	struct engine_conn *c = conn_of(l, id);
+	if (c != NULL)
+		engine_conn_uncount(c, id);
+}
+
+void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane)
+{
+	struct engine_conn *c = conn_of(l, id);
+	if (c != NULL)
+		engine_conn_lane(c, id, lane);
+}
+
+void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens)
+{
+	struct engine_conn *c = conn_of(l, id);
+	if (c != NULL)
+		engine_conn_credit(c, id, n_tokens);
 }
 
 void engine_link_forget(struct engine_link *l, uint64_t id)
 {
-	struct sequence *s = asked_for(l, id);
-	if (s == NULL)
-		return;
-	link_remove(l, s);
-	cancel(l, id);
+	struct engine_conn *c = conn_of(l, id);
+	if (c != NULL)
+		engine_conn_forget(c, id);
 }
 
 void engine_link_abandon(struct engine_link *l, uint64_t id, void (*stopped)(void *ctx), void *ctx)
 {
-	struct sequence *s = asked_for(l, id);
-	if (s == NULL) {
+	struct engine_conn *c = conn_of(l, id);
+	if (c != NULL)
+		engine_conn_abandon(c, id, stopped, ctx);
+	else
 		stopped(ctx);
-		return;
-	}
-	s->listener = NULL;
-	s->stopped = stopped;
-	s->ctx = ctx;
-	cancel(l, id);
 }

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A gateway thread's link to the engine: one unix socket, the protocol of base/proto/proto.h, reconnected
- * with backoff (20 ms to 500 ms). Frames written during a turn go out together at its end. When the
- * link dies every sequence on it gets a `lost` event at once. The link knows no HTTP and no
- * generations: it has sequences, each with a listener.
+ * A gateway thread's link to its engines: a connection to each process (engine_conn.h), and one list of models over all
+ * of them. A model's name is in the list once; the engines that have it are its candidates, and each SUBMIT and COUNT
+ * goes to one of them. A sequence's identifier says on which connection it is, so callers need not know: to them the
+ * engines are one. When a connection ends, the sequences on it, and no others, get a `lost` event at once; a listener
+ * may submit again in the call, to another engine. The link knows no HTTP and no generations: it has sequences, each
+ * with a listener.
+ *
+ * Engines with the same name of a model must have the same model: one whose tokenizer differs from that of an engine
+ * before it is no candidate, and is logged.
  */
 #ifndef GATEWAY_ENGINE_LINK_H
 #define GATEWAY_ENGINE_LINK_H
@@ -12,77 +17,55 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "base/proto/proto.h"
+#include "gateway/generation/link_model.h"
 
 struct engine_link;
 struct gw_thread;
 
-/* A sequence's listener; all calls on the thread's loop. After on_done or on_lost, which each has, no further call.
- * NULL: not wanted. */
-struct link_listener {
-	void (*on_queued)(void *ctx, const struct proto_queued *m);
-	void (*on_tokens)(void *ctx, const struct proto_tokens *m);
-	void (*on_choice)(void *ctx, const struct proto_choice *m); /* one of several has ended */
-	void (*on_done)(void *ctx, const struct proto_done *m);
-	void (*on_lost)(void *ctx); /* the engine has gone */
-	void (*on_verified)(void *ctx, const struct proto_verified *m);
-	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing.
-	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
-	void (*soon)(const void *ctx);
-	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m);
-	void (*on_embedding)(void *ctx, const struct proto_embedding *m);
-};
-
-struct link_model {
-	char name[PROTO_MAX_NAME + 1];
-	char reason[PROTO_MAX_MESSAGE + 1];
-	uint8_t state, role, does; /* does: of enum proto_does */
-	uint8_t percent;           /* of its weights, while they are loaded */
-	uint8_t residence;         /* enum proto_residence */
-	uint8_t n_lengths;
-	uint16_t parent;                     /* of an adapter: 1 + the index of its base; 0: it is none */
-	uint32_t lengths[PROTO_MAX_LENGTHS]; /* of its vectors, where it declares some */
-	uint32_t n_ctx, n_vocab, n_embd;
-	uint64_t n_params;
-	uint64_t tokenizer; /* models with the same one mean the same by a token's id; 0: unknown */
-	struct link_parts {
-		uint8_t format, reasoning, n_markers;
-		int32_t markers[PROTO_MAX_MARKERS];
-	} parts; /* as MODEL has them */
-};
+enum { ENGINE_LINK_MAX = 8 }; /* engines */
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
+/* One more engine, before the loop runs again. name: borrowed. SL_ELIMIT: there are ENGINE_LINK_MAX. */
+int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err);
 /* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);
 
+/* The engines, in the order of the configuration; the first one's name is "engine" where it has none. */
+int engine_link_n_engines(const struct engine_link *l);
+const char *engine_link_name(const struct engine_link *l, int engine);
+bool engine_link_engine_up(const struct engine_link *l, int engine);
+
+/* To an engine at least. */
 bool engine_link_up(const struct engine_link *l);
-/* How long the link waits before it connects again, once this connection has ended. */
+/* How long the first connection waits before it connects again, once it has ended. */
 unsigned engine_link_backoff_ms(const struct engine_link *l);
-/* Of the engine that it is or was connected to: changes with every start of it. 0: none yet. */
+/* Of the engines that it is or was connected to: changes with every start of one. 0: none yet. */
 uint64_t engine_link_epoch(const struct engine_link *l);
-/* Models as last announced; kept while the link is down (state then reads LOADING). */
+/* Models as last announced; kept while all their engines are down (state then reads LOADING). READY: an engine can
+ * serve it. Some indexes may have no name: nobody has that model any more, or not yet. */
 int engine_link_n_models(const struct engine_link *l);
 const struct link_model *engine_link_model(const struct engine_link *l, int index);
 /* By its name; or an adapter, which is BASE:NAME, by its own NAME if no other has it. -1: none. */
 int engine_link_find_model(const struct engine_link *l, const char *name);
 /* An adapter's base; NULL: m is none. */
 const struct link_model *engine_link_parent(const struct engine_link *l, const struct link_model *m);
+/* Added up over the engines; averages and the device are the first one's. */
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
-/* The last ones of a model; zeros while the link is down. */
+/* The last ones of a model, added up; zeros while the link is down. */
 const struct proto_figures *engine_link_figures(const struct engine_link *l, int model);
-/* Until the first token of a request that came now, as the engine last reported (LOAD) and with what was
- * submitted here since; 0 too when nothing is known. */
+/* Until the first token of a request that came now, as the model's engines last reported (LOAD) and with what was
+ * submitted here since; of the engine where that is soonest. 0 too when nothing is known. */
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);
-/* Its last LOAD reported nothing running or waiting, and nothing was submitted since. */
+/* An engine that has it reported nothing running or waiting in its last LOAD, and got nothing since. */
 bool engine_link_idle(const struct engine_link *l, int model);
 /* While none is free for this priority: in so many microseconds a place becomes free, on the average. */
 uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t priority);
-/* on_load is called with each LOAD. */
+/* on_load is called with each LOAD of a model: the best of its engines' figures, by priority. */
 void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const struct proto_load *m), void *ctx);
-/* on_state is called when the link has gone down and when a model's state was reported. */
+/* on_state is called when a connection has gone down and when a model's state was reported. */
 void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), void *ctx);
 
-/* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when the link is down,
+/* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when no engine that has the model is connected,
  * SL_ELIMIT when too much is waiting to be written. The listener and ctx are borrowed until the
  * sequence's end or engine_link_forget. */
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req, const struct link_listener *listener,
@@ -91,8 +74,8 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
  * behind each lane's its output goes out (gw_run_output). 0, and at first: of none. */
 void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane);
 void engine_link_credit(struct engine_link *l, uint64_t id, uint32_t n_tokens);
-/* How long a model on demand stays in memory without work (base/proto). Nothing while the link is down, or while too
- * much waits to be written. */
+/* How long a model on demand stays in memory without work (base/proto), on all its engines. Nothing while one is down,
+ * or while too much waits to be written. */
 void engine_link_keep(struct engine_link *l, const struct proto_keep *k);
 /* The engine's log gets this process's levels; lost like keep. */
 void engine_link_levels(struct engine_link *l);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link to the engine, frames in: decoded and delivered to the listeners of their sequences.
+ * The connection to an engine, frames in: decoded and delivered to the listeners of their sequences.
  *
  * Frames of running sequences that come in one read are delivered by lanes, so that the first connection's events leave
  * before the last one's are handled, and memory fetched for rendering is still cached when they are written.
  * Single-threaded: the loop of its gw_thread.
  */
-#include "gateway/generation/engine_link_priv.h"
+#include "gateway/generation/engine_conn_priv.h"
 
 #include <string.h>
 
-#include "base/log.h"
 #include "base/flight.h"
+#include "base/log.h"
 #include "gateway/loop/thread.h"
 
 enum {
@@ -27,7 +27,7 @@ static void copy_str(char *dst, size_t room, struct proto_str s)
 	dst[n] = '\0';
 }
 
-static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+static int on_model(struct engine_conn *l, const uint8_t *p, size_t n, struct sl_err *err)
 {
 	struct proto_model m;
 	int rc = proto_get_model(p, n, &m, err);
@@ -57,7 +57,7 @@ static int on_model(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	return 0;
 }
 
-static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+static int on_hello(struct engine_conn *l, const uint8_t *p, size_t n, struct sl_err *err)
 {
 	struct proto_hello m;
 	if (l->state == LINK_UP)
@@ -76,12 +76,12 @@ static int on_hello(struct engine_link *l, const uint8_t *p, size_t n, struct sl
 	l->backoff_ms = LINK_BACKOFF_MIN_MS;
 	l->told = false;
 	link_send_erases(l);
-	log_info("connected to the engine (%u models)", m.n_models);
+	log_info("connected to the engine%s%s (%u models)", l->name[0] != '\0' ? " " : "", l->name, m.n_models);
 	return 0;
 }
 
 /* A frame of a sequence. Its listener may forget it in the call. */
-static int on_sequence(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+static int on_sequence(struct engine_conn *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	struct sequence *found = link_find(l, h->id);
 	struct sequence s = found ? *found : (struct sequence){0};
@@ -130,7 +130,7 @@ static int on_sequence(struct engine_link *l, const struct proto_head *h, const 
 	return rc;
 }
 
-static int on_counted(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+static int on_counted(struct engine_conn *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	struct sequence *found = link_find(l, h->id);
 	struct proto_counted m;
@@ -143,19 +143,19 @@ static int on_counted(struct engine_link *l, const struct proto_head *h, const u
 	return 0;
 }
 
-static int on_load(struct engine_link *l, const uint8_t *p, size_t n, struct sl_err *err)
+static int on_load(struct engine_conn *l, const uint8_t *p, size_t n, struct sl_err *err)
 {
 	struct proto_load m;
 	int rc = proto_get_load(p, n, &m, err);
 	if (rc != 0)
 		return rc;
 	l->loads[m.model] = (struct link_load){.told = m};
-	if (l->on_load != NULL)
-		l->on_load(l->on_load_ctx, &m);
+	if (l->events.on_load != NULL)
+		l->events.on_load(l->events.ctx, l, &m);
 	return 0;
 }
 
-static int on_frame(struct engine_link *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
+static int on_frame(struct engine_conn *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	if (l->state == LINK_CONNECTING && h->type != PROTO_HELLO && h->type != PROTO_BYE)
 		return sl_errf(err, SL_EPROTO, "%s before HELLO", proto_type_name(h->type));
@@ -191,7 +191,7 @@ static bool may_move(uint8_t type)
 }
 
 /* Whole frames at the front of l->in that may be delivered by lanes, into l->order; how many bytes they are. */
-static size_t gather(struct engine_link *l)
+static size_t gather(struct engine_conn *l)
 {
 	size_t used = 0;
 	frame_order_clear(&l->order);
@@ -231,7 +231,7 @@ static void announce(const struct frame_order *o, uint32_t frame)
 }
 
 /* The frames of one lane. A listener may forget any sequence, so each is looked for again. */
-static int deliver_lane(struct engine_link *l, uint32_t first, struct sl_err *err)
+static int deliver_lane(struct engine_conn *l, uint32_t first, struct sl_err *err)
 {
 	const struct frame_order *o = &l->order;
 	uint32_t soon = first, sooner = first;
@@ -257,7 +257,7 @@ static int deliver_lane(struct engine_link *l, uint32_t first, struct sl_err *er
 
 /* One lane after the other; what a lane's connection has to write goes out before the next lane's frames are delivered.
  */
-static int deliver_by_lanes(struct engine_link *l, struct sl_err *err)
+static int deliver_by_lanes(struct engine_conn *l, struct sl_err *err)
 {
 	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
 		int rc = deliver_lane(l, l->order.lanes[i].first, err);
@@ -269,7 +269,7 @@ static int deliver_by_lanes(struct engine_link *l, struct sl_err *err)
 }
 
 /* Neither a listener's call nor a connection's output closes the link, so the loop may continue. */
-int link_take_frames(struct engine_link *l, struct sl_err *err)
+int link_take_frames(struct engine_conn *l, struct sl_err *err)
 {
 	while (l->in.len >= PROTO_HEAD_BYTES) {
 		size_t n = gather(l);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The state of the link to the engine. Owner: engine_link.c (connection, sequences, frames out); engine_link_in.c
+ * The state of the connection to an engine. Owner: engine_conn.c (connection, sequences, frames out); engine_conn_in.c
  * delivers frames.
  */
-#ifndef GATEWAY_ENGINE_LINK_PRIV_H
-#define GATEWAY_ENGINE_LINK_PRIV_H
+#ifndef GATEWAY_ENGINE_CONN_PRIV_H
+#define GATEWAY_ENGINE_CONN_PRIV_H
 
 #include <sys/un.h>
 
 #include "base/buf.h"
-#include "gateway/generation/engine_link.h"
+#include "gateway/generation/engine_conn.h"
 #include "gateway/generation/frame_order.h"
 #include "gateway/loop/thread.h"
 
@@ -28,8 +28,9 @@ struct sequence {
 
 enum { LINK_MAX_ERASES = 256 };
 
-struct engine_link {
+struct engine_conn {
 	struct gw_thread *t;
+	const char *name; /* borrowed */
 	char path[sizeof((struct sockaddr_un *)0)->sun_path];
 	enum link_state state;
 	int fd;
@@ -58,24 +59,21 @@ struct engine_link {
 		struct proto_load told;
 		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
 	} loads[PROTO_MAX_MODELS];
-	void (*on_load)(void *ctx, const struct proto_load *m); /* NULL: no listener */
-	void *on_load_ctx;
-	void (*on_state)(void *ctx); /* NULL: no listener */
-	void *on_state_ctx;
+	struct conn_events events;
 	struct frame_order order; /* of the frames being delivered */
 };
 
 /* What is in l->out goes at the end of the turn. */
-void link_flush_soon(struct engine_link *l);
+void link_flush_soon(struct engine_conn *l);
 /* The link is up: sends what is to be erased. */
-void link_send_erases(struct engine_link *l);
+void link_send_erases(struct engine_conn *l);
 /* NULL: unknown. Valid until the table changes. */
-struct sequence *link_find(struct engine_link *l, uint64_t id);
+struct sequence *link_find(struct engine_conn *l, uint64_t id);
 /* s: a slot of the table. */
-void link_remove(struct engine_link *l, struct sequence *s);
+void link_remove(struct engine_conn *l, struct sequence *s);
 /* Its state, or that of a model, has changed. */
-void link_notify_state(const struct engine_link *l);
+void link_notify_state(struct engine_conn *l);
 /* Delivers every whole frame in l->in. An error: the link has to go down. */
-int link_take_frames(struct engine_link *l, struct sl_err *err);
+int link_take_frames(struct engine_conn *l, struct sl_err *err);
 
 #endif

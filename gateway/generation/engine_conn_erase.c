@@ -5,11 +5,11 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
-#include "gateway/generation/engine_link_priv.h"
+#include "gateway/generation/engine_conn_priv.h"
 
 enum { ERASE_SURE_S = 60 /* an engine that lives so long after a frame has done what it asks */ };
 
-static void send_erase(struct engine_link *l, struct link_erase *k)
+static void send_erase(struct engine_conn *l, struct link_erase *k)
 {
 	if (proto_put_erase(&l->out, &(struct proto_erase){.tenant = k->tenant}) != 0)
 		l->overrun = true;
@@ -17,7 +17,7 @@ static void send_erase(struct engine_link *l, struct link_erase *k)
 	link_flush_soon(l);
 }
 
-static void drop_old_erases(struct engine_link *l)
+static void drop_old_erases(struct engine_conn *l)
 {
 	uint64_t now = clock_now_ns();
 	int kept = 0;
@@ -27,14 +27,14 @@ static void drop_old_erases(struct engine_link *l)
 	l->n_erases = kept;
 }
 
-void link_send_erases(struct engine_link *l)
+void link_send_erases(struct engine_conn *l)
 {
 	drop_old_erases(l);
 	for (int i = 0; i < l->n_erases; i++)
 		send_erase(l, &l->erases[i]);
 }
 
-void engine_link_erase(struct engine_link *l, uint64_t tenant)
+void engine_conn_erase(struct engine_conn *l, uint64_t tenant)
 {
 	int i = 0;
 	drop_old_erases(l);
