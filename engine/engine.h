@@ -159,6 +159,8 @@ void engine_keep(struct engine *e, const struct proto_keep *k);
 /* What is stored of this tenant's texts on disk is erased, and no page of them that is in memory now is stored. */
 void engine_erase(struct engine *e, const struct proto_erase *m);
 void engine_stats(struct engine *e, struct proto_stats *out);
+/* What has entered the prefix trees or left them since *cursor (engine/kv/prefix_book.h). */
+int engine_prefixes(struct engine *e, uint64_t *cursor, bool *anew, uint64_t **changes, size_t *n);
 /* False: the model is not READY. */
 bool engine_load(struct engine *e, int index, struct proto_load *out);
 /* The current state of every model, adapters included; strings borrowed until the next call on the same thread. */

@@ -25,6 +25,7 @@ uint32_t proto_type_max(uint8_t type)
 		       MAX_PIECES_BYTES;
 	case PROTO_COUNTED: return 64 + PROTO_MAX_MESSAGE + PROTO_MAX_LISTED * 4 + PROTO_MAX_COUNTED_TEXT;
 	case PROTO_EMBEDDING: return 2 + PROTO_MAX_EMBEDDING * sizeof(float);
+	case PROTO_PREFIXES: return 3 + PROTO_MAX_PREFIXES * sizeof(uint64_t);
 	case PROTO_HELLO:
 	case PROTO_CREDIT:
 	case PROTO_CANCEL:
@@ -50,11 +51,11 @@ const char *proto_type_name(uint8_t type)
 	static const char *const to_engine[] = {"?",     "HELLO", "SUBMIT", "CREDIT", "CANCEL",
 						"COUNT", "PING",  "KEEP",   "LEVELS", "ERASE"};
 	static const char *const to_gateway[] = {
-	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",    "PONG",
-	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING"};
+	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",     "PONG",
+	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING", "PREFIXES"};
 	if (type <= PROTO_ERASE)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_EMBEDDING)
+	if (type >= PROTO_MODEL && type <= PROTO_PREFIXES)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -729,6 +730,35 @@ int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out,
 			rc = proto_out_of_bounds(err, PROTO_EMBEDDING, "a number");
 	}
 	return rc;
+}
+
+int proto_put_prefixes(struct sl_buf *out, const struct proto_prefixes *m)
+{
+	if (m->n > PROTO_MAX_PREFIXES)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_PREFIXES, 0);
+	proto_w_u8(&w, m->anew);
+	proto_w_u16(&w, m->n);
+	for (uint16_t i = 0; i < m->n; i++)
+		proto_w_u64(&w, m->changes[i]);
+	return proto_w_end(&w);
+}
+
+uint64_t proto_prefix_at(const struct proto_prefixes *m, uint16_t i)
+{
+	struct proto_reader r = {.p = m->records + i * sizeof(uint64_t), .left = sizeof(uint64_t)};
+	return proto_r_u64(&r);
+}
+
+int proto_get_prefixes(const uint8_t *p, size_t n, struct proto_prefixes *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	uint8_t anew = proto_r_u8(&r);
+	*out = (struct proto_prefixes){.anew = anew != 0, .n = proto_r_u16(&r)};
+	if (anew > 1 || out->n > PROTO_MAX_PREFIXES)
+		return proto_out_of_bounds(err, PROTO_PREFIXES, anew > 1 ? "anew" : "n");
+	out->records = proto_r_bytes(&r, out->n * sizeof(uint64_t));
+	return proto_r_end(&r, PROTO_PREFIXES, err);
 }
 
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m)

@@ -44,6 +44,8 @@
  *                                            COUNTED the answer to COUNT
  *                                            STATS   gauges: on change (at most every 20 ms) and
  *                                                    every 250 ms;   PONG;   BYE reason, then close
+ *                                            PREFIXES  with STATS: which beginnings of prompts have entered the prefix
+ *                                                    tree or left it, by digest (prefix_digest.h)
  *
  * QUEUED may be repeated while a sequence with credit waits: its position and prediction are newer. DONE may come at
  * any time after SUBMIT (refused, failed, cancelled). A gateway that would admit in any case may send CREDIT right
@@ -91,6 +93,8 @@ enum {
 	PROTO_MAX_EMBEDDING = 16384,      /* numbers of one */
 	PROTO_MAX_LEVELS = 32,            /* subsystems of the log */
 	PROTO_LAST_LEVEL = 3,             /* enum log_level */
+	PROTO_MAX_PREFIXES = 2048,        /* changes in one frame */
+	PROTO_PREFIXES_KEPT = 32768,      /* digests that are published at a time */
 };
 
 enum proto_type {
@@ -116,6 +120,7 @@ enum proto_type {
 	PROTO_LOAD = 43,
 	PROTO_VERIFIED = 44,
 	PROTO_EMBEDDING = 45,
+	PROTO_PREFIXES = 46,
 };
 
 struct proto_head {
@@ -587,6 +592,14 @@ struct proto_embedding {
 	const uint8_t *records; /* decode: n × 4 bytes, for proto_embedding_read */
 };
 
+/* Changes in their order. A digest is even; with its lowest bit set it has entered, otherwise it has left. */
+struct proto_prefixes {
+	bool anew;               /* all that were published before have left */
+	uint16_t n;              /* 0 … PROTO_MAX_PREFIXES */
+	const uint64_t *changes; /* encode */
+	const uint8_t *records;  /* decode: n × 8 bytes, for proto_prefix_at */
+};
+
 struct proto_bye {
 	struct proto_str reason;
 };
@@ -623,6 +636,7 @@ int proto_put_pong(struct sl_buf *out, uint64_t nonce);
 int proto_put_load(struct sl_buf *out, const struct proto_load *m);
 int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m);
 int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m);
+int proto_put_prefixes(struct sl_buf *out, const struct proto_prefixes *m);
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
 
 /* ---- decoders: read a whole payload; strings borrow from it. 0 or SL_EPROTO: too short, too
@@ -645,6 +659,7 @@ int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct 
 int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err);
 int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err);
 int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out, struct sl_err *err);
+int proto_get_prefixes(const uint8_t *p, size_t n, struct proto_prefixes *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);
 
 /* The i-th record of a decoded TOKENS frame, i < m->n, and the k-th likeliest token beside it,
@@ -660,6 +675,8 @@ struct proto_id_f32 proto_prompt_logprob_at(const struct proto_prompt_logprobs *
 struct proto_id_f32 proto_bias_at(const struct proto_submit *m, uint16_t i);
 /* All numbers of a decoded EMBEDDING frame. */
 void proto_embedding_read(const struct proto_embedding *m, float *out);
+/* The i-th change of a decoded PREFIXES frame, i < m->n. */
+uint64_t proto_prefix_at(const struct proto_prefixes *m, uint16_t i);
 /* The i-th given token of a SUBMIT, encoded or decoded. */
 uint32_t proto_given_at(const struct proto_submit *m, uint16_t i);
 /* The i-th bad word of a SUBMIT, encoded or decoded. */

@@ -73,6 +73,8 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 		return rc;
 	list_init(&displaced);
 	adapters_resolve(e, s);
+	if (!e->cfg.no_prefix_cache && !s->unshared && !s->embed)
+		s->borders = prefix_text_create(req, e->cfg.share_prefixes);
 	s->mail.kind = STEP_TEXT;
 	s->with_worker = true;
 	pthread_mutex_lock(&e->index_lock);
@@ -98,6 +100,11 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 	}
 	mailbox_nudge(&e->box);
 	return rc;
+}
+
+int engine_prefixes(struct engine *e, uint64_t *cursor, bool *anew, uint64_t **changes, size_t *n)
+{
+	return prefix_book_read(e->book, cursor, anew, changes, n);
 }
 
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req)
@@ -355,6 +362,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	}
 	if (rc == 0)
 		rc = set_weight_cache(e, cfg);
+	if (rc == 0 && (e->book = prefix_book_create()) == NULL)
+		rc = SL_ENOMEM;
 	if (rc == 0)
 		kv_tier_open(e, cfg);
 	if (rc == 0)
@@ -405,6 +414,7 @@ void engine_destroy(struct engine *e)
 	}
 	adapters_destroy(e);
 	kv_tier_close(e);
+	prefix_book_destroy(e->book);
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)
 		BUG_IF(atomic_load(&e->counters.in_state[i]) != 0, "engine: sequences are left in state %d", i);

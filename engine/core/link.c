@@ -429,6 +429,25 @@ void hub_deliver(struct link_hub *hub)
 	}
 }
 
+/* What is not sent for lack of memory comes with the next ones. */
+static void send_prefixes(struct link_hub *hub, struct eng_link *l)
+{
+	uint64_t *changes;
+	size_t n, at = 0;
+	struct proto_prefixes m;
+	if (hub->backend->prefixes == NULL ||
+	    hub->backend->prefixes(hub->be, &l->prefixes_read, &m.anew, &changes, &n) != 0 || changes == NULL)
+		return;
+	do {
+		m.changes = changes + at;
+		m.n = (uint16_t)(n - at < PROTO_MAX_PREFIXES ? n - at : PROTO_MAX_PREFIXES);
+		out_result(l, proto_put_prefixes(&l->out, &m));
+		m.anew = false;
+		at += m.n;
+	} while (at < n && is_open(l));
+	sl_free(changes);
+}
+
 void hub_send_stats(struct link_hub *hub)
 {
 	struct proto_stats stats;
@@ -443,6 +462,8 @@ void hub_send_stats(struct link_hub *hub)
 			out_result(l, proto_put_stats(&l->out, &stats));
 		for (int i = 0; i < n_loads && is_open(l); i++)
 			out_result(l, proto_put_load(&l->out, &loads[i]));
+		if (is_open(l))
+			send_prefixes(hub, l);
 	}
 	hub->changed = false;
 }

@@ -30,6 +30,8 @@ struct eng_backend {
 	void (*keep)(void *be, const struct proto_keep *k);   /* NULL: no model is on demand */
 	void (*erase)(void *be, const struct proto_erase *m); /* NULL: it stores nothing */
 	void (*stats)(void *be, struct proto_stats *out);
+	/* NULL: it has no prefix tree. */
+	int (*prefixes)(void *be, uint64_t *cursor, bool *anew, uint64_t **changes, size_t *n);
 	bool (*load)(void *be, int index, struct proto_load *out);
 	int (*n_models)(void *be);
 	void (*model_info)(void *be, int index, struct proto_model *out);
@@ -66,9 +68,10 @@ struct eng_link {
 	struct link_hub *hub;
 	struct idmap seqs; /* the link's own identifier → struct link_seq */
 	struct sl_buf in, out;
-	bool greeted;  /* HELLO was received */
-	bool finished; /* send what is in out, then close */
-	bool overflow; /* close without sending */
+	uint64_t prefixes_read; /* cursor of the backend's prefixes */
+	bool greeted;           /* HELLO was received */
+	bool finished;          /* send what is in out, then close */
+	bool overflow;          /* close without sending */
 };
 
 /* 0, SL_ENOMEM or SL_EIO. */
@@ -82,7 +85,7 @@ void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *b
 void hub_post(void *ctx, const struct eng_event *ev);
 /* Moves posted events into their links' output. */
 void hub_deliver(struct link_hub *hub);
-/* STATS, and each model's LOAD, to every link. */
+/* STATS, each model's LOAD and the changes in the prefix trees, to every link. */
 void hub_send_stats(struct link_hub *hub);
 /* Refuses new requests and cancels every sequence; their DONEs follow. */
 void hub_close(struct link_hub *hub);

@@ -22,6 +22,11 @@ static void be_erase(void *be, const struct proto_erase *m) { engine_erase(be, m
 
 static void be_stats(void *be, struct proto_stats *out) { engine_stats(be, out); }
 
+static int be_prefixes(void *be, uint64_t *cursor, bool *anew, uint64_t **changes, size_t *n)
+{
+	return engine_prefixes(be, cursor, anew, changes, n);
+}
+
 static bool be_load(void *be, int index, struct proto_load *out) { return engine_load(be, index, out); }
 
 static int be_n_models(void *be) { return engine_n_models(be); }
@@ -36,6 +41,7 @@ const struct eng_backend engine_backend = {
     .keep = be_keep,
     .erase = be_erase,
     .stats = be_stats,
+    .prefixes = be_prefixes,
     .load = be_load,
     .n_models = be_n_models,
     .model_info = be_model_info,

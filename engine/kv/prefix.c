@@ -195,6 +195,8 @@ static void free_node(struct prefix_tree *t, struct prefix_node *n)
 {
 	BUG_IF(n->pins != 0 || !list_empty(&n->children), "prefix tree: a node in use is freed");
 	list_append(&t->woken, &n->waiters);
+	if (n->text != 0)
+		prefix_book_drop(t->book, n->text);
 	if (n->unused.in)
 		heap_remove(&t->unused, &n->unused);
 	if (n->depth == 0) {

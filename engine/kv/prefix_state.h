@@ -10,6 +10,7 @@
 #include "base/heap.h"
 #include "engine/kv/prefix.h"
 #include "engine/kv/prefix_disk.h"
+#include "engine/kv/prefix_book.h"
 #include "engine/sched/idmap.h"
 
 struct prefix_node {
@@ -42,6 +43,7 @@ struct prefix_node {
 	bool filled;
 	bool ends;      /* a prompt or a finished answer ends in this page */
 	int32_t *pages; /* [n_groups], behind tokens: full groups, then windowed ones; -1: not there */
+	uint64_t text;  /* digest of the text up to a border in this page, in the book; 0: none */
 	uint32_t n_tokens;
 	int32_t tokens[];
 };
@@ -66,6 +68,7 @@ struct prefix_tree {
 	bool has_sink;
 	struct list unsaved; /* the one to be written first is the first */
 	struct prefix_origin origin;
+	struct prefix_book *book; /* NULL: nothing is published */
 };
 
 /* A page of a sequence's row. */

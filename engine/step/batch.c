@@ -820,6 +820,14 @@ bool batch_may_go_ahead(const struct eng_model *m)
 	       !m->in_flight[0]->waited;
 }
 
+/* Its prompt is computed: gateways learn what the tree has of it. */
+static void publish(struct eng_seq *s)
+{
+	prefix_mark(s->model->prefix, &s->path, s->n_prompt, s->borders);
+	sl_free(s->borders);
+	s->borders = NULL;
+}
+
 uint64_t batch_land(struct step *st, struct eng_model *m)
 {
 	struct step_in_flight *f = m->in_flight[0];
@@ -839,6 +847,8 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 		s->n_flying -= r->n_rows;
 		uint32_t own = eng_seq_n_own(s), past = r->n_past < own ? r->n_past : own;
 		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
+		if (s->borders != NULL && past >= s->n_prompt)
+			publish(s);
 		if (past == r->n_past && s->spec.n_draft == 0) /* a draft's rows are in the state, too */
 			prefix_snapshot(m->prefix, &s->path, past, s->slot);
 	}

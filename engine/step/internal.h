@@ -200,6 +200,7 @@ struct engine {
 	bool step_running, loader_running, compiler_running;
 	struct text_queue text_queue;
 	struct prompt_memo memo;        /* the text workers' */
+	struct prefix_book *book;       /* of the models' prefix trees */
 	struct grammar_cache *grammars; /* the text workers' and the compiler's */
 	struct step *step;              /* the step thread's own */
 };

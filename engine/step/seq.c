@@ -295,6 +295,7 @@ void eng_seq_free(struct eng_seq *s)
 	ngram_dispose(&s->spec.said);
 	sl_free(s->bias);
 	sl_free(s->draft_prefix.ids);
+	sl_free(s->borders);
 	sl_free(s->mem);
 	sl_free(s);
 }

@@ -32,6 +32,7 @@
 #include "engine/sched/wait_limits.h"
 #include "engine/sched/ngram.h"
 #include "engine/kv/prefix.h"
+#include "engine/kv/prefix_book.h"
 #include "engine/sample/sampler.h"
 #include "engine/sched/sched.h"
 #include "engine/sched/spec.h"
@@ -139,15 +140,16 @@ struct eng_seq {
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
 	struct proto_id_f32 *bias;      /* owned; with room for bad_ids */
 	int32_t stop_ids[PROTO_MAX_STOP_IDS];
-	uint32_t weight;          /* of the tenant */
-	uint8_t prompt_logprobs;  /* as in SUBMIT */
-	uint32_t prompt_reported; /* prompt tokens whose log probability was reported */
-	bool prefill_only;        /* PROTO_SUBMIT_PREFILL_ONLY */
-	bool embed;               /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
-	bool unshared;            /* neither reuses pages of the prefix tree nor adds pages to it */
-	uint64_t salt;            /* of the prefixes that it may share */
-	uint64_t cache_salt;      /* as in SUBMIT, and part of salt */
-	uint64_t owner;           /* of its prefixes: the tenant, or 0 if tenants share them */
+	uint32_t weight;             /* of the tenant */
+	uint8_t prompt_logprobs;     /* as in SUBMIT */
+	uint32_t prompt_reported;    /* prompt tokens whose log probability was reported */
+	bool prefill_only;           /* PROTO_SUBMIT_PREFILL_ONLY */
+	bool embed;                  /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
+	bool unshared;               /* neither reuses pages of the prefix tree nor adds pages to it */
+	uint64_t salt;               /* of the prefixes that it may share */
+	uint64_t cache_salt;         /* as in SUBMIT, and part of salt */
+	uint64_t owner;              /* of its prefixes: the tenant, or 0 if tenants share them */
+	struct prefix_text *borders; /* of its prompt, until that is computed; owned; NULL: not published */
 	uint32_t max_tokens, credit;
 	uint32_t thinking_tokens; /* as in SUBMIT */
 	uint64_t deadline_ns;     /* UINT64_MAX: none */

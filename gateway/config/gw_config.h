@@ -197,6 +197,34 @@ struct gw_trace {
 	uint64_t timeout_ms;
 };
 
+/* Which of the engines that have a model gets a request (gateway/generation/routing.h). */
+enum gw_routing_policy {
+	GW_ROUTE_BY_COST,
+	GW_ROUTE_ROUND_ROBIN,
+	GW_ROUTE_LEAST_REQUESTS,
+	GW_ROUTE_BY_PREFIX,
+	GW_ROUTE_BY_KV,
+};
+enum gw_route_part {
+	GW_ROUTE_OCCUPANCY,
+	GW_ROUTE_ACTIVE,
+	GW_ROUTE_CACHE,
+	GW_ROUTE_QUEUE,
+	GW_ROUTE_RECENT,
+	GW_ROUTE_PARTS
+};
+struct gw_routing {
+	int policy;
+	double weights[GW_ROUTE_PARTS];
+};
+
+/* A further engine process. */
+struct gw_engine {
+	const char *name;
+	char socket[108];
+};
+enum { GW_MAX_ENGINES = 8 /* the first one included */ };
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -211,6 +239,9 @@ struct gw_config {
 	struct conf_strings trusted_proxies; /* blocks; client addresses that these proxies report are trusted */
 	int forwarded;                       /* enum forwarded_kind: the header field that they write */
 	char *engine_socket;
+	struct gw_engine engines[GW_MAX_ENGINES - 1];
+	int n_engines; /* further ones */
+	struct gw_routing routing;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
 	char *anonymous;                  /* the tier of requests without a key; "": they are refused */

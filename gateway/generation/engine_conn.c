@@ -160,6 +160,7 @@ static void go_down(struct engine_conn *l, const char *why)
 	close_socket(l);
 	l->stats = (struct proto_stats){0};
 	memset(l->loads, 0, sizeof l->loads);
+	prefix_view_clear(&l->prefixes);
 	for (int i = 0; i < l->n_models; i++)
 		if (l->models[i].state != PROTO_MODEL_FAILED) {
 			l->models[i].state = PROTO_MODEL_LOADING;
@@ -361,6 +362,7 @@ void engine_conn_destroy(struct engine_conn *l)
 		event_free(l->retry);
 	buf_dispose(&l->in);
 	buf_dispose(&l->out);
+	prefix_view_dispose(&l->prefixes);
 	sl_free(l->slots);
 	sl_free(l);
 }
@@ -373,6 +375,7 @@ const struct link_model *engine_conn_model(const struct engine_conn *l, int inde
 const struct proto_stats *engine_conn_stats(const struct engine_conn *l) { return &l->stats; }
 
 const struct proto_load *engine_conn_load(const struct engine_conn *l, int model) { return &l->loads[model].told; }
+struct prefix_view *engine_conn_prefixes(struct engine_conn *l) { return &l->prefixes; }
 size_t engine_conn_n_sequences(const struct engine_conn *l) { return l->n_seqs; }
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }

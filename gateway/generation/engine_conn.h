@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "gateway/generation/link_model.h"
+#include "gateway/generation/prefix_view.h"
 
 struct engine_conn;
 struct gw_thread;
@@ -44,6 +45,8 @@ const struct proto_stats *engine_conn_stats(const struct engine_conn *c);
 const struct proto_load *engine_conn_load(const struct engine_conn *c, int model);
 uint64_t engine_conn_wait_ms(const struct engine_conn *c, int model, uint8_t priority);
 bool engine_conn_idle(const struct engine_conn *c, int model);
+/* What the engine has of prompts; empty while the connection is down. */
+struct prefix_view *engine_conn_prefixes(struct engine_conn *c);
 /* Sequences that were submitted and have not ended. */
 size_t engine_conn_n_sequences(const struct engine_conn *c);
 

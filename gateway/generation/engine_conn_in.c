@@ -155,6 +155,15 @@ static int on_load(struct engine_conn *l, const uint8_t *p, size_t n, struct sl_
 	return 0;
 }
 
+static int on_prefixes(struct engine_conn *l, const uint8_t *p, size_t n, struct sl_err *err)
+{
+	struct proto_prefixes m;
+	int rc = proto_get_prefixes(p, n, &m, err);
+	if (rc == 0)
+		prefix_view_take(&l->prefixes, &m);
+	return rc;
+}
+
 static int on_frame(struct engine_conn *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	if (l->state == LINK_CONNECTING && h->type != PROTO_HELLO && h->type != PROTO_BYE)
@@ -172,6 +181,7 @@ static int on_frame(struct engine_conn *l, const struct proto_head *h, const uin
 	case PROTO_EMBEDDING:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
 	case PROTO_COUNTED: return on_counted(l, h, p, err);
+	case PROTO_PREFIXES: return on_prefixes(l, p, h->length, err);
 	case PROTO_PONG: return 0;
 	case PROTO_BYE: {
 		struct proto_bye m;

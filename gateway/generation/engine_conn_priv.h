@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "gateway/generation/engine_conn.h"
 #include "gateway/generation/frame_order.h"
+#include "gateway/generation/prefix_view.h"
 #include "gateway/loop/thread.h"
 
 enum { LINK_BACKOFF_MIN_MS = 20 };
@@ -59,6 +60,7 @@ struct engine_conn {
 		struct proto_load told;
 		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
 	} loads[PROTO_MAX_MODELS];
+	struct prefix_view prefixes;
 	struct conn_events events;
 	struct frame_order order; /* of the frames being delivered */
 };

@@ -7,15 +7,22 @@
 #include "gateway/generation/engine_link.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "gateway/generation/engine_conn.h"
+#include "gateway/generation/route_counts.h"
+#include "gateway/loop/thread.h"
 
 enum {
 	ID_SHIFT = 56,
 	/* Below are the first engine's, until it has said how many it has: the list begins with its models. */
 	OTHERS_FROM = PROTO_MAX_MODELS / 2,
+	RECENT_MS = 10000,
+	BYTES_PER_TOKEN = 4, /* for the prediction; about that in English */
+	KEY_BORDER = 1,      /* prompts whose first 512 bytes are the same go together by the policy prefix */
 };
 
 struct engine_link {
@@ -23,6 +30,7 @@ struct engine_link {
 	int n_conns;
 	struct engine_conn *conns[ENGINE_LINK_MAX];
 	const char *names[ENGINE_LINK_MAX];
+	uint64_t hashes[ENGINE_LINK_MAX]; /* of the names */
 	int n_models;
 	struct link_model models[PROTO_MAX_MODELS];
 	char names_of[PROTO_MAX_MODELS][PROTO_MAX_NAME + 1]; /* kept when no engine has the model any more */
@@ -32,6 +40,9 @@ struct engine_link {
 	void *on_load_ctx;
 	void (*on_state)(void *ctx);
 	void *on_state_ctx;
+	uint64_t turn; /* requests so far */
+	struct route_choice choice;
+	struct prefix_digests digests; /* of the prompt that is being routed */
 	/* Of several engines, while a caller looks at them. */
 	struct link_sums {
 		struct proto_stats stats;
@@ -233,7 +244,10 @@ int engine_link_add(struct engine_link *l, const char *name, const char *socket_
 	if (k == ENGINE_LINK_MAX)
 		return sl_errf(err, SL_ELIMIT, "more than %d engines", ENGINE_LINK_MAX);
 	l->names[k] = name;
-	int rc = engine_conn_create(l->t, name, socket_path, ((uint64_t)k << ID_SHIFT) + 1, &events, &l->conns[k], err);
+	route_counts_register(name);
+	l->hashes[k] = XXH3_64bits(name, strlen(name));
+	int rc = engine_conn_create(l->t, k > 0 ? name : "", socket_path, ((uint64_t)k << ID_SHIFT) + 1, &events,
+				    &l->conns[k], err);
 	if (rc != 0)
 		return rc;
 	l->n_conns++;
@@ -249,7 +263,7 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 		return sl_errf(err, SL_ENOMEM, "no memory for the engine link");
 	}
 	l->t = t;
-	int rc = engine_link_add(l, "", socket_path, err);
+	int rc = engine_link_add(l, ENGINE_LINK_FIRST, socket_path, err);
 	if (rc != 0) {
 		engine_link_destroy(l);
 		return rc;
@@ -276,10 +290,7 @@ void engine_link_destroy(struct engine_link *l)
 int engine_link_n_engines(const struct engine_link *l) { return l->n_conns; }
 bool engine_link_engine_up(const struct engine_link *l, int k) { return engine_conn_up(l->conns[k]); }
 
-const char *engine_link_name(const struct engine_link *l, int k)
-{
-	return l->names[k][0] != '\0' ? l->names[k] : "engine";
-}
+const char *engine_link_name(const struct engine_link *l, int k) { return l->names[k]; }
 
 bool engine_link_up(const struct engine_link *l)
 {
@@ -437,7 +448,7 @@ static int any_with(const struct engine_link *l, int model)
 	return l->n_conns == 1 && engine_conn_up(l->conns[0]) ? 0 : -1;
 }
 
-static int choose(const struct engine_link *l, int model, uint8_t priority)
+static int choose_soonest(const struct engine_link *l, int model, uint8_t priority)
 {
 	if (model >= PROTO_MAX_MODELS)
 		return l->n_conns == 1 ? 0 : -1;
@@ -451,22 +462,94 @@ static uint16_t local_model(const struct engine_link *l, int model, int k)
 	return model < PROTO_MAX_MODELS && l->local[model][k] >= 0 ? (uint16_t)l->local[model][k] : (uint16_t)model;
 }
 
+static struct prefix_whose whose_of(const struct engine_link *l, const struct proto_submit *req, int k)
+{
+	uint64_t tenant = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
+	return (struct prefix_whose){local_model(l, req->model, k), tenant, req->cache_salt};
+}
+
+/* Pages of the prefix tree that can be had count as free. */
+static double occupancy_of(const struct proto_stats *st)
+{
+	return st->pages_total > 0 ? 1 - (double)st->pages_free / (double)st->pages_total : 0;
+}
+
+static struct route_candidate candidate_of(const struct engine_link *l, const struct proto_submit *req, int k)
+{
+	struct engine_conn *c = l->conns[k];
+	const struct proto_stats *st = engine_conn_stats(c);
+	const struct prefix_whose whose = whose_of(l, req, k);
+	uint64_t reported = (uint64_t)st->running + st->waiting, here = engine_conn_n_sequences(c);
+	struct route_candidate to = {.engine = k,
+				     .name = l->hashes[k],
+				     .occupancy = occupancy_of(st),
+				     .n_active = (double)(here > reported ? here : reported)};
+	to.cached = prefix_view_cached(engine_conn_prefixes(c), &l->digests, &whose);
+	to.recent =
+	    prefix_view_recent(engine_conn_prefixes(c), &l->digests, &whose, gw_now(l->t), RECENT_MS * NS_PER_MS);
+	double wait_ms = (double)engine_conn_wait_ms(c, whose.model, req->priority);
+	double tokens = (1 - to.cached) * (double)req->prompt.n / BYTES_PER_TOKEN;
+	to.predicted_s = wait_ms / 1e3 + tokens * (double)st->us_per_prefill_token / 1e6;
+	return to;
+}
+
+/* A prompt without a border is its own beginning. */
+static uint64_t key_of(const struct engine_link *l, const struct proto_submit *req)
+{
+	uint32_t n = l->digests.n;
+	return n > 0 ? l->digests.of[n > KEY_BORDER ? KEY_BORDER : n - 1] : XXH3_64bits(req->prompt.at, req->prompt.n);
+}
+
+static int route(struct engine_link *l, const struct proto_submit *req)
+{
+	struct route_candidate all[ENGINE_LINK_MAX];
+	int n = 0;
+	for (int k = 0; k < l->n_conns; k++)
+		n += req->model < PROTO_MAX_MODELS && can_serve(l, req->model, k);
+	l->digests.n = 0;
+	if (n > 1)
+		prefix_digests_make(req->prompt_kind, req->prompt, &l->digests);
+	n = 0;
+	for (int k = 0; k < l->n_conns; k++)
+		if (req->model < PROTO_MAX_MODELS && can_serve(l, req->model, k))
+			all[n++] = candidate_of(l, req, k);
+	l->choice = route_choose(&l->t->cfg->routing, all, n, n > 1 ? key_of(l, req) : 0, l->turn++);
+	if (n > 0)
+		return l->choice.engine;
+	return l->choice.engine = choose_soonest(l, req->model, req->priority);
+}
+
 int engine_link_submit(struct engine_link *l, const struct proto_submit *req, const struct link_listener *listener,
 		       void *ctx, uint64_t *id)
 {
 	struct proto_submit its = *req;
-	int k = choose(l, req->model, req->priority);
+	int k = route(l, req);
 	if (k < 0)
 		return SL_ECLOSED;
 	its.model = local_model(l, req->model, k);
-	return engine_conn_submit(l->conns[k], &its, listener, ctx, id);
+	int rc = engine_conn_submit(l->conns[k], &its, listener, ctx, id);
+	if (rc != 0)
+		return rc;
+	const struct prefix_whose whose = whose_of(l, req, k);
+	prefix_view_send(engine_conn_prefixes(l->conns[k]), &l->digests, &whose, gw_now(l->t));
+	route_count(l->names[k], l->choice.policy, l->choice.cached > 0);
+	return 0;
+}
+
+const struct route_choice *engine_link_choice(const struct engine_link *l) { return &l->choice; }
+
+size_t engine_link_n_prefixes(const struct engine_link *l, int k) { return engine_conn_prefixes(l->conns[k])->n; }
+
+const struct proto_stats *engine_link_engine_stats(const struct engine_link *l, int k)
+{
+	return engine_conn_stats(l->conns[k]);
 }
 
 int engine_link_count(struct engine_link *l, const struct proto_count *req,
 		      void (*counted)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id)
 {
 	struct proto_count its = *req;
-	int k = choose(l, req->model, req->priority);
+	int k = choose_soonest(l, req->model, req->priority);
 	if (k < 0)
 		return SL_ECLOSED;
 	its.model = local_model(l, req->model, k);

@@ -2,10 +2,10 @@
  *
  * A gateway thread's link to its engines: a connection to each process (engine_conn.h), and one list of models over all
  * of them. A model's name is in the list once; the engines that have it are its candidates, and each SUBMIT and COUNT
- * goes to one of them. A sequence's identifier says on which connection it is, so callers need not know: to them the
- * engines are one. When a connection ends, the sequences on it, and no others, get a `lost` event at once; a listener
- * may submit again in the call, to another engine. The link knows no HTTP and no generations: it has sequences, each
- * with a listener.
+ * goes to one of them (routing.h). A sequence's identifier says on which connection it is, so callers need not know: to
+ * them the engines are one. When a connection ends, the sequences on it, and no others, get a `lost` event at once; a
+ * listener may submit again in the call, to another engine. The link knows no HTTP and no generations: it has
+ * sequences, each with a listener.
  *
  * Engines with the same name of a model must have the same model: one whose tokenizer differs from that of an engine
  * before it is no candidate, and is logged.
@@ -18,11 +18,13 @@
 
 #include "base/err.h"
 #include "gateway/generation/link_model.h"
+#include "gateway/generation/routing.h"
 
 struct engine_link;
 struct gw_thread;
 
-enum { ENGINE_LINK_MAX = 8 }; /* engines */
+enum { ENGINE_LINK_MAX = GW_MAX_ENGINES };
+#define ENGINE_LINK_FIRST "engine" /* the first one's name */
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
 /* One more engine, before the loop runs again. name: borrowed. SL_ELIMIT: there are ENGINE_LINK_MAX. */
@@ -30,7 +32,7 @@ int engine_link_add(struct engine_link *l, const char *name, const char *socket_
 /* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);
 
-/* The engines, in the order of the configuration; the first one's name is "engine" where it has none. */
+/* The engines, in the order of the configuration. */
 int engine_link_n_engines(const struct engine_link *l);
 const char *engine_link_name(const struct engine_link *l, int engine);
 bool engine_link_engine_up(const struct engine_link *l, int engine);
@@ -65,6 +67,11 @@ void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const
 /* on_state is called when a connection has gone down and when a model's state was reported. */
 void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), void *ctx);
 
+/* Why the last sequence that was submitted went where it did. */
+const struct route_choice *engine_link_choice(const struct engine_link *l);
+/* Digests of prefixes that the engine has published. */
+size_t engine_link_n_prefixes(const struct engine_link *l, int engine);
+const struct proto_stats *engine_link_engine_stats(const struct engine_link *l, int engine);
 /* Starts a sequence; *id is its identifier on this link. SL_ECLOSED when no engine that has the model is connected,
  * SL_ELIMIT when too much is waiting to be written. The listener and ctx are borrowed until the
  * sequence's end or engine_link_forget. */
