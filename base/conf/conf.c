@@ -498,7 +498,7 @@ static int check(const struct conf *c, const struct conf_table *t, const char *s
 		struct conf_name shown;
 		conf_name_join(&shown, shown_prefix, t->rows[i].key);
 		int rc = 0;
-		if (t->slots[i].place.origin == CONF_ORIGIN_UNSET)
+		if (t->slots[i].place.origin == CONF_ORIGIN_UNSET && !t->rows[i].optional)
 			rc = fail_text(c, t->place, shown.text, SL_EINVAL, err, "must be given");
 		else if (t->rows[i].type == CONF_LIST)
 			rc = check_list(c, &t->rows[i], &t->slots[i], shown.text, err);

@@ -62,6 +62,7 @@ struct conf_row {
 	const struct conf_row *item_rows; /* CONF_LIST: its table, ends with key == NULL */
 	size_t item_size;
 	const char *item_name; /* CONF_LIST: the key that names an item ("name") */
+	bool optional;         /* without a default it may be missing: its member is then all zero */
 };
 
 struct conf; /* owns every string and list it wrote into the root struct */
@@ -81,6 +82,9 @@ int conf_compare(const struct conf *a, const struct conf *b, int (*changed)(void
  * one for a plain key, several for a list. add copies what it is given and returns 0 or a code.
  * SL_EINVAL when a value can't be written as an override (a string list with commas in it). */
 int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, const char *set), void *ctx);
+/* The overrides PREFIX.KEY=VALUE for the keys that an item was given, without its name. None: there is no such item. */
+int conf_item_overrides(const struct conf *c, const char *list, const char *name, const char *prefix,
+			int (*add)(void *ctx, const char *set), void *ctx);
 /* Reports that the caller's own check failed for this key (of an item: LIST.NAME.KEY), in the same form, with the
  * position of the key's value. Returns SL_EINVAL. */
 int conf_fail(const struct conf *c, const char *key, struct sl_err *err, const char *fmt, ...)

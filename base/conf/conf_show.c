@@ -31,6 +31,8 @@ static int show_row(const struct conf *c, const struct conf_row *r, const struct
 {
 	int rc = 0;
 	struct conf_name full;
+	if (s->place.origin == CONF_ORIGIN_UNSET)
+		return 0;
 	conf_name_join(&full, prefix, r->key);
 	for (size_t k = 0; rc == 0 && k < s->n_items; k++) {
 		const struct conf_table *item = &s->items[k];
@@ -71,6 +73,9 @@ static bool slots_equal(const struct conf_row *r, const struct conf_slot *a, con
 			same = tables_equal(&a->items[k], &b->items[k], scratch, rc);
 		return same;
 	}
+	bool unset = a->place.origin == CONF_ORIGIN_UNSET;
+	if (unset || b->place.origin == CONF_ORIGIN_UNSET)
+		return unset && b->place.origin == CONF_ORIGIN_UNSET;
 	buf_clear(scratch, SIZE_MAX);
 	if ((*rc = conf_value_format(r, &a->value, scratch)) != 0)
 		return false;
@@ -128,6 +133,8 @@ static int override_of(const struct conf_row *r, const struct conf_slot *s, cons
 		       int (*add)(void *ctx, const char *set), void *ctx)
 {
 	struct sl_buf text;
+	if (s->place.origin == CONF_ORIGIN_UNSET)
+		return 0;
 	buf_init(&text, 1 << 16);
 	int rc = buf_printf(&text, "%s%s%s=", prefix, *prefix ? "." : "", r->key);
 	if (rc == 0 && r->type != CONF_LIST)
@@ -154,4 +161,27 @@ int conf_overrides(const struct conf *c, const char *key, int (*add)(void *ctx, 
 			return override_of(&c->root.rows[i], &c->root.slots[i], "", add, ctx);
 	}
 	BUG("conf_overrides: no key %s", key);
+}
+
+static int overrides_of_item(const struct conf_row *list, const struct conf_table *item, const char *prefix,
+			     int (*add)(void *ctx, const char *set), void *ctx)
+{
+	int rc = 0;
+	for (size_t i = 0; rc == 0 && i < item->n_rows; i++)
+		if (item->slots[i].place.origin > CONF_ORIGIN_DEFAULT &&
+		    strcmp(item->rows[i].key, list->item_name) != 0)
+			rc = override_of(&item->rows[i], &item->slots[i], prefix, add, ctx);
+	return rc;
+}
+
+int conf_item_overrides(const struct conf *c, const char *list, const char *name, const char *prefix,
+			int (*add)(void *ctx, const char *set), void *ctx)
+{
+	for (size_t i = 0; i < c->root.n_rows; i++) {
+		const struct conf_slot *s = &c->root.slots[i];
+		for (size_t k = 0; strcmp(c->root.rows[i].key, list) == 0 && k < s->n_items; k++)
+			if (strcmp(conf_item_name(&c->root.rows[i], &s->items[k]), name) == 0)
+				return overrides_of_item(&c->root.rows[i], &s->items[k], prefix, add, ctx);
+	}
+	return 0;
 }

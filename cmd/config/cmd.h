@@ -50,6 +50,7 @@ struct cmd_options {
 	 * --run-as UID:GID; -1, -1, NULL. */
 	int broker_fd, state_fd;
 	const char *run_as;
+	const char *engine; /* --engine NAME: of `engines`; NULL: the first one */
 	const char *word; /* the one argument that is not an option; NULL */
 };
 

@@ -29,6 +29,7 @@ enum {
 	OPT_STATE_FD,
 	OPT_RUN_AS,
 	OPT_ECHO,
+	OPT_ENGINE,
 	OPT_HELP
 };
 
@@ -89,6 +90,7 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 	    {"broker-fd", required_argument, NULL, OPT_BROKER_FD},
 	    {"state-fd", required_argument, NULL, OPT_STATE_FD},
 	    {"run-as", required_argument, NULL, OPT_RUN_AS},
+	    {"engine", required_argument, NULL, OPT_ENGINE},
 	    {"echo", no_argument, NULL, OPT_ECHO},
 	    {"help", no_argument, NULL, OPT_HELP},
 	    {NULL, 0, NULL, 0},
@@ -121,6 +123,7 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 			sluice_config_state_fd(o->state_fd);
 			break;
 		case OPT_RUN_AS: o->run_as = optarg; break;
+		case OPT_ENGINE: o->engine = optarg; break;
 		case OPT_ECHO: rc = add_set(o, "engine.echo.enabled=true"); break;
 		case 'h':
 		case OPT_HELP: print_help(argv[0], what); exit(0);
@@ -149,7 +152,7 @@ int cmd_load(const struct cmd_options *o, const char *name, struct sluice_config
 			usual_files[N_USUAL - 1]);
 		return CMD_EXIT_CONFIG;
 	}
-	if (sluice_config_load(cfg, o->path, o->sets, o->n_sets, &err) != 0) {
+	if (sluice_config_load_engine(cfg, o->path, o->sets, o->n_sets, o->engine, &err) != 0) {
 		fprintf(stderr, "%s\n", err.text);
 		return CMD_EXIT_CONFIG;
 	}

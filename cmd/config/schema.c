@@ -64,6 +64,10 @@ static const char *const starts[] = {"always", "on_demand", NULL};
 static const char *const dialects[] = {"openai", "vllm", "llama.cpp", NULL};
 const char *const schema_roles[] = {"none", "small", "large", NULL};
 
+static const char *const routing_policies[] = {"cost", "round_robin", "least_requests", "prefix", "kv", NULL};
+#define WEIGHT(name, part, least) \
+	ROW("gateway.routing.weights." name, CONF_FLOAT, ROOT(gateway.routing.weights[part]), least, 0, 1000)
+
 static const struct conf_row model_rows[] = {
     ROW("name", CONF_STRING, MODEL(name), NULL, 1, PROTO_MAX_NAME),
     ROW("path", CONF_STRING, MODEL(path), NULL, 1, 4095),
@@ -222,6 +226,8 @@ static const struct conf_row all_rows[] = {
     ROW_ENUM("engine.kv_disk.policy", ROOT(engine.kv_disk_policy), "lru", disk_policies),
     ROW("engine.kv_disk.folder", CONF_STRING, ROOT(engine.kv_disk), "", 0, 4000),
     ROW("engine.kv_disk.always", CONF_BOOL, ROOT(engine.kv_disk_always), "false", 0, 0),
+    ROW("engine.serves", CONF_STRINGS, ROOT(engine.serves), "", 0, PROTO_MAX_MODELS),
+    ROW("engine.cores", CONF_STRING, ROOT(engine.cores), "", 0, 256),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS),
     ROW_LIST("engine.adapters", ROOT(engine.adapters), adapter_rows, struct adapter_settings, 0, PROTO_MAX_MODELS),
 
@@ -253,6 +259,8 @@ static const struct conf_row all_rows[] = {
     ROW("engine.echo.slots", CONF_INT, ROOT(echo.slots), "0", 0, 4096),
     ROW("engine.echo.waiting", CONF_INT, ROOT(echo.waiting), "0", 0, 65536),
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20),
+
+    ROW_LIST("engines", ROOT(engines), engine_item_rows, struct engine_item, 0, GW_MAX_ENGINES - 1),
 
     ROW("hub.endpoint", CONF_STRING, ROOT(hub.endpoint), "https://huggingface.co", 8, 300),
     ROW("hub.folder", CONF_STRING, ROOT(hub.folder), "", 0, 4000),
@@ -321,6 +329,12 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.trusted_proxies", CONF_STRINGS, ROOT(gateway.trusted_proxies), "", 0, 64),
     ROW_ENUM("gateway.forwarded", ROOT(gateway.forwarded), "off", forwarded_kinds),
     ROW("gateway.engine_socket", CONF_STRING, ROOT(gateway.engine_socket), "", 0, 107),
+    ROW_ENUM("gateway.routing.policy", ROOT(gateway.routing.policy), "cost", routing_policies),
+    WEIGHT("occupancy", GW_ROUTE_OCCUPANCY, "3"),
+    WEIGHT("active", GW_ROUTE_ACTIVE, "1"),
+    WEIGHT("cache", GW_ROUTE_CACHE, "10"),
+    WEIGHT("queue", GW_ROUTE_QUEUE, "0.5"),
+    WEIGHT("recent", GW_ROUTE_RECENT, "1"),
     ROW("gateway.dev_keys", CONF_BOOL, ROOT(gateway.dev_keys), "false", 0, 0),
     ROW("gateway.metrics_public", CONF_BOOL, ROOT(gateway.metrics_public), "false", 0, 0),
     ROW("gateway.anonymous", CONF_STRING, ROOT(gateway.anonymous), "", 0, 64),
@@ -407,6 +421,7 @@ static const struct {
 } restart_rows[] = {
     {"state", RESTART_ALL},
     {"engine.", RESTART_ALL},
+    {"engines", RESTART_ALL},
     {"hub.folder", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},
@@ -506,33 +521,49 @@ static int find_models(struct sluice_config *cfg, struct sl_err *err)
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for the configuration");
 }
 
+/* Of those that the engine serves; -1: it is none of them. */
+static int served_index(const struct sluice_config *cfg, const char *name)
+{
+	int n = 0;
+	for (size_t k = 0; k < cfg->engine.models.n; k++) {
+		const char *other = LIST_AT(cfg->engine.models, const struct model_settings, k)->name;
+		if (!engines_serves(cfg, other))
+			continue;
+		if (strcmp(other, name) == 0)
+			return n;
+		n++;
+	}
+	return -1;
+}
+
 /* Their bases must be known (schema_check.c): until then one that is not is -1. */
 static int name_adapters(struct sluice_config *cfg, struct sl_err *err)
 {
 	for (size_t i = 0; i < cfg->engine.adapters.n; i++) {
 		const struct adapter_settings *a = LIST_AT(cfg->engine.adapters, const struct adapter_settings, i);
 		size_t n = strlen(a->model) + strlen(a->name) + 2;
+		if (!engines_serves(cfg, a->model))
+			continue;
 		char *name = sl_alloc(n);
 		if (name == NULL)
 			return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
 		snprintf(name, n, "%s:%s", a->model, a->name);
-		cfg->adapters[i] = (struct eng_adapter_config){.name = name, .path = a->path, .model = -1};
-		for (size_t k = 0; k < cfg->engine.models.n; k++)
-			if (strcmp(LIST_AT(cfg->engine.models, const struct model_settings, k)->name, a->model) == 0)
-				cfg->adapters[i].model = (int)k;
+		cfg->adapters[cfg->n_adapters++] =
+		    (struct eng_adapter_config){.name = name, .path = a->path, .model = served_index(cfg, a->model)};
 	}
 	return 0;
 }
 
 /* Fills in derived defaults. */
-static int derive(struct sluice_config *cfg, struct sl_err *err)
+static int derive(struct sluice_config *cfg, const char *engine, struct sl_err *err)
 {
 	if (state_fd >= 0)
 		go_by_descriptor(cfg);
-	int n = snprintf(cfg->default_socket, sizeof cfg->default_socket, "%s/run/engine.sock", cfg->state);
+	int n = snprintf(cfg->default_socket, sizeof cfg->default_socket, "%s/run/engine%s%s.sock", cfg->state,
+			 engine != NULL ? "-" : "", engine != NULL ? engine : "");
 	if (n < 0 || (size_t)n >= sizeof cfg->default_socket)
 		return conf_fail(cfg->conf, "state", err, "too long for a socket in it");
-	if (cfg->engine.socket[0] == '\0')
+	if (cfg->engine.socket[0] == '\0' || engine != NULL)
 		cfg->engine.socket = cfg->default_socket;
 	snprintf(cfg->cuda_products, sizeof cfg->cuda_products, "%s/cuda-products", cfg->state);
 	snprintf(cfg->default_weights, sizeof cfg->default_weights, "%s/weights",
@@ -544,6 +575,9 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 		cfg->engine.kv_disk = cfg->default_kv;
 	if (cfg->gateway.engine_socket[0] == '\0')
 		cfg->gateway.engine_socket = cfg->engine.socket;
+	int rc = engines_derive(cfg, err);
+	if (rc != 0)
+		return rc;
 	const char *address = cfg->gateway.store.address;
 	size_t n_state = strlen(cfg->state);
 	cfg->gateway.store.own_server = strncmp(address, "unix:", 5) == 0 &&
@@ -560,14 +594,15 @@ static int derive(struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
-int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
-		       struct sl_err *err)
+int schema_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets, const char *name,
+		struct sl_err *err)
 {
 	memset(cfg, 0, sizeof *cfg);
+	engines_prepare(all_rows);
 	int rc = conf_load(all_rows, path, sets, n_sets, cfg, &cfg->conf, err);
 	if (rc != 0)
 		return rc;
-	rc = derive(cfg, err);
+	rc = derive(cfg, name, err);
 	if (rc == 0)
 		rc = find_models(cfg, err);
 	if (rc == 0)
@@ -577,6 +612,12 @@ int sluice_config_load(struct sluice_config *cfg, const char *path, const char *
 	if (rc != 0)
 		sluice_config_free(cfg);
 	return rc;
+}
+
+int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
+		       struct sl_err *err)
+{
+	return schema_load(cfg, path, sets, n_sets, NULL, err);
 }
 
 void sluice_config_free(struct sluice_config *cfg)
@@ -591,28 +632,35 @@ void sluice_config_free(struct sluice_config *cfg)
 	cfg->conf = NULL;
 }
 
-const struct conf_row *sluice_config_rows(void) { return all_rows; }
+const struct conf_row *sluice_config_rows(void)
+{
+	engines_prepare(all_rows);
+	return all_rows;
+}
 
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {
 	const struct engine_settings *e = &cfg->engine;
+	int n_models = 0;
 	for (size_t i = 0; i < e->models.n; i++) {
 		const struct model_settings *m = LIST_AT(e->models, const struct model_settings, i);
-		models[i] = (struct eng_model_config){.name = m->name,
-						      .path = m->path,
-						      .role = m->role,
-						      .quantize = m->quantize,
-						      .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL,
-						      .pooling = m->pooling > 0 ? poolings[m->pooling] : NULL,
-						      .on_demand = m->start == 1,
-						      .keep_alive_ms = m->keep_alive_ms,
-						      .matryoshka = matryoshkas[m->matryoshka]};
+		if (!engines_serves(cfg, m->name))
+			continue;
+		models[n_models++] = (struct eng_model_config){.name = m->name,
+							       .path = m->path,
+							       .role = m->role,
+							       .quantize = m->quantize,
+							       .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL,
+							       .pooling = m->pooling > 0 ? poolings[m->pooling] : NULL,
+							       .on_demand = m->start == 1,
+							       .keep_alive_ms = m->keep_alive_ms,
+							       .matryoshka = matryoshkas[m->matryoshka]};
 	}
 	*out = (struct eng_config){
 	    .models = models,
-	    .n_models = (int)e->models.n,
+	    .n_models = n_models,
 	    .adapters = cfg->adapters,
-	    .n_adapters = (int)e->adapters.n,
+	    .n_adapters = cfg->n_adapters,
 	    .backend = backends[e->backend],
 	    .n_threads = (int)e->threads,
 	    .n_text_workers = (int)e->text_workers,

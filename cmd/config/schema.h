@@ -65,8 +65,10 @@ struct engine_settings {
 	uint64_t kv_disk_bytes, kv_disk_age_ms;
 	int kv_disk_policy;
 	bool kv_disk_always;
-	struct conf_list models;   /* struct model_settings */
-	struct conf_list adapters; /* struct adapter_settings */
+	struct conf_strings serves; /* names of models; empty: all */
+	char *cores;                /* processors that it is pinned to; "": any */
+	struct conf_list models;    /* struct model_settings */
+	struct conf_list adapters;  /* struct adapter_settings */
 };
 
 struct echo_settings {
@@ -112,13 +114,15 @@ struct sluice_config {
 	int log_levels[LOG_N_SUBSYSTEMS]; /* 0: log_level; else 1 + enum log_level */
 	int log_format;                   /* enum log_format */
 	struct supervisor_settings supervisor;
+	/* An engine's section: what an item of `engines` has, too (engines.c). */
 	struct engine_settings engine;
 	struct echo_settings echo;
 	struct upstream_settings upstream;
+	struct conf_list engines; /* struct engine_item; its place ends the section */
 	struct hub_settings hub;
 	struct gw_config gateway;
 	struct casc_settings cascade;
-	/* Derived: state/run/engine.sock, where the configuration names no socket. */
+	/* Derived: state/run/engine.sock, where the configuration names no socket; of one by name engine-NAME.sock. */
 	char default_socket[108];
 	/* Derived: state/cuda-products, the products that a device's library computes faster. */
 	char cuda_products[4096 + 16];
@@ -129,16 +133,29 @@ struct sluice_config {
 	char *model_paths[PROTO_MAX_MODELS];
 	/* Derived of engine.adapters: clients' names of them, "MODEL:NAME", owned. */
 	struct eng_adapter_config adapters[PROTO_MAX_MODELS];
+	int n_adapters;
 	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
 	 * paths in that folder. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128], kv_by_fd[4128];
 	struct conf *conf; /* owns everything above */
 };
 
+/* An item of `engines`. What it does not give is unset in its section, and is as in `engine`. */
+struct engine_item {
+	char *name;
+	struct conf_strings models; /* names; empty: as engine.serves */
+	/* As in struct sluice_config from engine to engines. */
+	unsigned char section[offsetof(struct sluice_config, engines) - offsetof(struct sluice_config, engine)];
+};
+
 /* Reads path (NULL: defaults only) and the overrides, checks, derives. On failure *err is one readable line. 0 or a
  * code; after 0 the caller must call sluice_config_free. cfg must not move. */
 int sluice_config_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
 		       struct sl_err *err);
+/* The configuration of the engine that `engines` has by that name: its keys stand in the section engine. NULL: of the
+ * first one. */
+int sluice_config_load_engine(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
+			      const char *name, struct sl_err *err);
 void sluice_config_free(struct sluice_config *cfg);
 
 /* Configurations use this descriptor as their state folder from now on: this process may not be able to enter its
@@ -163,6 +180,11 @@ enum restart_need sluice_config_restart(const char *key);
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out);
 /* Opens backends that are shared objects while this process can still read their files. */
 void sluice_load_backends(const struct sluice_config *cfg);
+/* engine.serves has the model, or is empty. */
+bool engines_serves(const struct sluice_config *cfg, const char *model);
+/* Pins this process, and the threads that it makes from now on, to engine.cores. 0, SL_EINVAL: it may use none of them.
+ */
+int engines_pin(const struct sluice_config *cfg, struct sl_err *err);
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
 /* Does another server run the models? */
 bool sluice_has_upstream(const struct sluice_config *cfg);

@@ -356,8 +356,8 @@ static int check_hub(const struct sluice_config *cfg, struct sl_err *err)
 int schema_check(const struct sluice_config *cfg, struct sl_err *err)
 {
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
-	    check_supervisor, check_models, check_upstream, check_adapters, check_tiers,
-	    check_gateway,    check_store,  check_cascade,  check_hub,      check_trace,
+	    check_supervisor, engines_check, check_models,  check_upstream, check_adapters, check_tiers,
+	    check_gateway,    check_store,   check_cascade, check_hub,      check_trace,
 	};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)

@@ -12,6 +12,19 @@
 /* The names of a model's roles, by number; ends with NULL. */
 extern const char *const schema_roles[];
 
+/* sluice_config_load of the engine by that name; NULL: of the first one. */
+int schema_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets, const char *name,
+		struct sl_err *err);
+
+/* ---- engines.c ---- */
+
+/* The table of an item's keys, once engines_prepare has read that of all keys. */
+extern struct conf_row engine_item_rows[];
+void engines_prepare(const struct conf_row *rows);
+/* What the gateway needs to know of them. */
+int engines_derive(struct sluice_config *cfg, struct sl_err *err);
+int engines_check(const struct sluice_config *cfg, struct sl_err *err);
+
 /* The checks between keys, of a configuration whose derived defaults are filled in: 0, or SL_EINVAL with *err, the
  * first fault. */
 int schema_check(const struct sluice_config *cfg, struct sl_err *err);

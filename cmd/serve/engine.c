@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "base/alloc.h"
 #include "cmd/confine/confine.h"
 #include "cmd/serve/core_dump.h"
@@ -38,11 +40,18 @@ int cmd_engine(int argc, char **argv)
 {
 	struct cmd_options o;
 	struct sluice_config cfg;
-	int rc = cmd_options_parse(&o, argc, argv, false, "the engine alone; --echo: without models");
+	int rc = cmd_options_parse(&o, argc, argv, false,
+				   "an engine alone; --engine NAME: that of `engines`; --echo: without models");
 	if (rc == 0)
 		rc = cmd_load(&o, "engine", &cfg);
 	if (rc != 0)
 		return rc;
+	struct sl_err err;
+	if (engines_pin(&cfg, &err) != 0) {
+		fprintf(stderr, "%s\n", err.text);
+		sluice_config_free(&cfg);
+		return CMD_EXIT_CONFIG;
+	}
 	core_dump_settle(cfg.supervisor.core_dumps);
 	sluice_load_backends(&cfg);
 	rc = confine(&o, &cfg, sluice_has_upstream(&cfg) ? SANDBOX_REMOTE : SANDBOX_ENGINE);

@@ -46,7 +46,8 @@ enum {
 	HEALTHY_MS = 10000,
 	RETIRED_SLACK_MS = 5000, /* for a replaced gateway to end by itself */
 	DISK_LEAST = 1 << 20,
-	CONFIG_MOST = 1 << 20
+	CONFIG_MOST = 1 << 20,
+	ENGINE_CHARS = sizeof "engine " - 1,
 };
 
 struct serving {
@@ -57,7 +58,9 @@ struct serving {
 	struct notify notify;
 	struct gw_dev_keys keys;
 	/* The supervisor reads these whenever it starts a child. */
-	const char *engine[SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
+	const char *engines[GW_MAX_ENGINES][SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
+	char engine_names[GW_MAX_ENGINES][40]; /* "engine", "engine b"; the configuration's names follow "engine " */
+	int n_engines;                         /* which never change under a supervisor */
 	struct reload_pins pins; /* overrides for keys that a running process can't change; argv borrows them */
 	bool own_redis;          /* we start one and pass its address to the gateway */
 	struct private_redis redis;
@@ -68,7 +71,7 @@ struct serving {
 	 * configured path may lead through folders that the user cannot enter. */
 	int state_fd;
 	char state_fd_text[16], state[32];
-	struct supervise_child children[3];
+	struct supervise_child children[2 + GW_MAX_ENGINES];
 	struct supervise_config sup;
 	/* Copies of the configuration in STATE/run: the one that children read, and the next upgrade's. */
 	char accepted[2][PATH_MAX];
@@ -332,14 +335,18 @@ static int prepare(struct serving *s, struct sl_err *err)
 }
 
 /* `sluice NAME -c FILE --set …`. more: one override of our own, above all others; or NULL. */
-static void set_arguments(const char **argv, const struct serving *s, int which, const char *name,
+static void set_arguments(const char **argv, const struct serving *s, int which, const char *name, const char *engine,
 			  const struct reload_pins *pins, const char *more)
 {
 	const struct cmd_options *o = s->o;
-	_Static_assert(2 * CMD_MAX_SETS + 12 < SUPERVISE_MAX_ARGS, "room for every override");
+	_Static_assert(2 * CMD_MAX_SETS + 14 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	argv[n++] = "sluice";
 	argv[n++] = name;
+	if (engine != NULL) {
+		argv[n++] = "--engine";
+		argv[n++] = engine;
+	}
 	argv[n++] = "-c";
 	argv[n++] = s->accepted[which];
 	argv[n++] = "--state-fd";
@@ -372,8 +379,10 @@ static void set_children(struct serving *s, struct reload_pins pins)
 {
 	reload_pins_dispose(&s->pins);
 	s->pins = pins;
-	set_arguments(s->engine, s, s->which, "engine", &s->pins, NULL);
-	set_arguments(s->gateway, s, s->which, "gateway", &s->pins, store_override(s));
+	for (int i = 0; i < s->n_engines; i++)
+		set_arguments(s->engines[i], s, s->which, "engine", i > 0 ? s->engine_names[i] + ENGINE_CHARS : NULL,
+			      &s->pins, NULL);
+	set_arguments(s->gateway, s, s->which, "gateway", NULL, &s->pins, store_override(s));
 }
 
 static void set_times(struct serving *s)
@@ -443,7 +452,7 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 		forget_next(s);
 		return rc;
 	}
-	set_arguments(s->next, s, s->next_which, "gateway", &s->next_pins, store_override(s));
+	set_arguments(s->next, s, s->next_which, "gateway", NULL, &s->next_pins, store_override(s));
 	*exe = s->exe;
 	*argv = s->next;
 	return 0;
@@ -486,7 +495,7 @@ static int on_asked(void *ctx, const struct supervise_child *what, int fd)
 {
 	const struct serving *s = ctx;
 	const struct grants g = {.now = s->cfg, .next = s->next_cfg, .state_fd = s->state_fd, .user = &s->user};
-	return grant_one(&g, what->argv == s->engine ? GRANT_ENGINE : GRANT_GATEWAY, fd);
+	return grant_one(&g, what->argv == s->gateway || what->replaceable ? GRANT_GATEWAY : GRANT_ENGINE, fd);
 }
 
 /* Redis: the same user, in the state folder. */
@@ -503,29 +512,45 @@ static int before_redis(void *ctx)
 /* Children that were killed leave their sockets behind. */
 static void remove_sockets(const struct serving *s, const char *engine_socket)
 {
-	char own[64];
+	char own[128];
 	snprintf(own, sizeof own, "%s/run/engine.sock", s->state);
 	if (engine_socket == NULL)
 		remove_own(s, own);
 	else
 		unlink(engine_socket);
+	for (int i = 1; i < s->n_engines; i++) {
+		snprintf(own, sizeof own, "%s/run/engine-%.32s.sock", s->state, s->engine_names[i] + ENGINE_CHARS);
+		remove_own(s, own);
+	}
 	if (s->own_redis)
 		remove_own(s, s->redis.socket);
 	remove_own(s, s->accepted[s->which]);
 }
 
+static void name_engines(struct serving *s)
+{
+	snprintf(s->engine_names[0], sizeof s->engine_names[0], "engine");
+	s->n_engines = 1 + s->cfg->gateway.n_engines;
+	for (int i = 1; i < s->n_engines; i++)
+		snprintf(s->engine_names[i], sizeof s->engine_names[i], "engine %.32s",
+			 s->cfg->gateway.engines[i - 1].name);
+}
+
 static int run(struct serving *s)
 {
 	int skip = s->own_redis ? 0 : 1;
+	name_engines(s);
 	set_children(s, (struct reload_pins){.n = 0});
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
-	s->children[1] = (struct supervise_child){.name = "engine", .argv = s->engine};
-	s->children[2] = (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
+	for (int i = 0; i < s->n_engines; i++)
+		s->children[1 + i] = (struct supervise_child){.name = s->engine_names[i], .argv = s->engines[i]};
+	s->children[1 + s->n_engines] =
+	    (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
 	s->sup = (struct supervise_config){
 	    .exe = "/proc/self/exe",
 	    .children = s->children + skip,
-	    .n_children = 3 - skip,
+	    .n_children = 2 + s->n_engines - skip,
 	    .on_ready = on_ready,
 	    .on_reload = on_reload,
 	    .on_upgrade = on_upgrade,

@@ -20,7 +20,7 @@
 #include "cmd/serve/notify.h"
 
 enum {
-	SUPERVISE_MAX_CHILDREN = 8,
+	SUPERVISE_MAX_CHILDREN = 12,
 	SUPERVISE_MAX_ARGS = 600,
 	SUPERVISE_MAX_RETIRED = 4, /* replaced ones that still drain */
 	SUPERVISE_STATUS_CONFIG = 78,

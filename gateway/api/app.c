@@ -641,6 +641,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
+	for (int i = 0; i < t->cfg->n_engines && rc == 0; i++)
+		rc = engine_link_add(app->link, t->cfg->engines[i].name, t->cfg->engines[i].socket, err);
 	if (rc == 0 && ((rc = replay_store_create(app, &app->replay_store)) != 0 ||
 			(rc = replay_sweep_create(app->replay_store, &app->replay_sweep)) != 0))
 		sl_errf(err, rc, "no memory for the application");

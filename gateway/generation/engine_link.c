@@ -6,6 +6,7 @@
  */
 #include "gateway/generation/engine_link.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -20,6 +21,7 @@ enum {
 	ID_SHIFT = 56,
 	/* Below are the first engine's, until it has said how many it has: the list begins with its models. */
 	OTHERS_FROM = PROTO_MAX_MODELS / 2,
+	NAME_BYTES = 64,
 	RECENT_MS = 10000,
 	BYTES_PER_TOKEN = 4, /* for the prediction; about that in English */
 	KEY_BORDER = 1,      /* prompts whose first 512 bytes are the same go together by the policy prefix */
@@ -29,7 +31,7 @@ struct engine_link {
 	struct gw_thread *t;
 	int n_conns;
 	struct engine_conn *conns[ENGINE_LINK_MAX];
-	const char *names[ENGINE_LINK_MAX];
+	char names[ENGINE_LINK_MAX][NAME_BYTES];
 	uint64_t hashes[ENGINE_LINK_MAX]; /* of the names */
 	int n_models;
 	struct link_model models[PROTO_MAX_MODELS];
@@ -243,10 +245,10 @@ int engine_link_add(struct engine_link *l, const char *name, const char *socket_
 	int k = l->n_conns;
 	if (k == ENGINE_LINK_MAX)
 		return sl_errf(err, SL_ELIMIT, "more than %d engines", ENGINE_LINK_MAX);
-	l->names[k] = name;
+	snprintf(l->names[k], NAME_BYTES, "%s", name);
 	route_counts_register(name);
 	l->hashes[k] = XXH3_64bits(name, strlen(name));
-	int rc = engine_conn_create(l->t, k > 0 ? name : "", socket_path, ((uint64_t)k << ID_SHIFT) + 1, &events,
+	int rc = engine_conn_create(l->t, k > 0 ? l->names[k] : "", socket_path, ((uint64_t)k << ID_SHIFT) + 1, &events,
 				    &l->conns[k], err);
 	if (rc != 0)
 		return rc;

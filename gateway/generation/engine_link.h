@@ -27,7 +27,7 @@ enum { ENGINE_LINK_MAX = GW_MAX_ENGINES };
 #define ENGINE_LINK_FIRST "engine" /* the first one's name */
 
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
-/* One more engine, before the loop runs again. name: borrowed. SL_ELIMIT: there are ENGINE_LINK_MAX. */
+/* One more engine, before the loop runs again. SL_ELIMIT: there are ENGINE_LINK_MAX. */
 int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err);
 /* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);

@@ -54,7 +54,8 @@ export function request(base, path, { method = 'GET', headers = {}, body } = {})
   });
 }
 
-/** The children of a process by their subcommand: {engine: pid, gateway: pid}, and redis where there is one. */
+/** The children of a process by their subcommand: {engine: pid, gateway: pid}, and redis where there is one; of further engines
+ * `engine NAME`. */
 function childrenOf(parent) {
   const out = {};
   for (const entry of readdirSync('/proc')) {
@@ -63,9 +64,9 @@ function childrenOf(parent) {
       const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
       const [state, ppid] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       if (Number(ppid) !== parent || state === 'Z') continue;
-      const [program, name] = readFileSync(`/proc/${entry}/cmdline`, 'utf8').split('\0');
+      const [program, name, option, value] = readFileSync(`/proc/${entry}/cmdline`, 'utf8').split('\0');
       if (/redis-server/.test(program)) out.redis = Number(entry); // it writes its own title
-      else if (name) out[name] = Number(entry);
+      else if (name) out[option === '--engine' ? `${name} ${value}` : name] = Number(entry);
     } catch { /* it ended while we looked */ }
   }
   return out;
