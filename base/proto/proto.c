@@ -523,6 +523,19 @@ struct proto_token proto_token_at(const struct proto_tokens *m, uint16_t i)
 	return t;
 }
 
+void proto_tokens_skip(const struct proto_tokens *m, uint16_t k, struct proto_tokens *rest)
+{
+	size_t n_bytes = 0;
+	*rest = *m;
+	for (uint16_t i = 0; i < k; i++)
+		n_bytes += proto_token_at(m, i).n_bytes;
+	rest->records = m->records + k * (size_t)PROTO_TOKEN_BYTES(m->n_top);
+	rest->text = (struct proto_str){m->text.at + n_bytes, m->text.n - n_bytes};
+	for (uint32_t i = 0; rest->pieces.all.n > 0 && i < k * (1u + m->n_top); i++)
+		(void)proto_piece_next(&rest->pieces.all);
+	rest->n = (uint16_t)(m->n - k);
+}
+
 struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8_t k)
 {
 	return proto_pair_at(m->records + i * (size_t)PROTO_TOKEN_BYTES(m->n_top) + PROTO_TOKEN_BYTES(k));

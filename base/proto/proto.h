@@ -666,6 +666,8 @@ int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_e
  * k < m->n_top. */
 struct proto_token proto_token_at(const struct proto_tokens *m, uint16_t i);
 struct proto_id_f32 proto_top_at(const struct proto_tokens *m, uint16_t i, uint8_t k);
+/* A decoded TOKENS frame without its first k tokens, k ≤ m->n, and what came with them. */
+void proto_tokens_skip(const struct proto_tokens *m, uint16_t k, struct proto_tokens *rest);
 /* Takes the next piece of decoded ones from the front of *all. */
 struct proto_str proto_piece_next(struct proto_str *all);
 /* Of a decoded PROMPT_LOGPROBS frame: k = 0 is the i-th token itself (NaN for the prompt's first,

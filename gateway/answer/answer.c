@@ -116,6 +116,7 @@ static void report_usage(struct answer *a)
 	a->x->n_cached = u.n_cached;
 	a->x->first_token_ns = a->first_token_ns;
 	name_model(a->x, a->model != NULL ? a->model : "");
+	answer_route(a, &a->x->by_engine);
 	char line[256];
 	if (answer_auto_line(a, line, sizeof line)[0] != '\0') {
 		sl_free(a->x->cascade);

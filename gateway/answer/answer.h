@@ -125,6 +125,8 @@ struct answer_told {
 	bool done; /* the engine's DONE, with its times */
 	uint32_t queue_us, prefill_us, decode_us, n_drafted, n_accepted;
 	struct observed_gaps gaps;
+	struct route_choice route; /* n_candidates 0: unknown */
+	unsigned n_remade;
 };
 
 /* One prompt's generation. */

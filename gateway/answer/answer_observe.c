@@ -59,7 +59,11 @@ void answer_observe_first(struct answer *a, const struct answer_run *run, uint64
 void answer_observe_keep(struct answer_run *run)
 {
 	enum gen_state state = gen_state(run->gen);
+	const struct route_choice *route = gen_route(run->gen);
 	run->told.gaps = gen_gaps(run->gen);
+	if (route != NULL)
+		run->told.route = *route;
+	run->told.n_remade = gen_n_remade(run->gen);
 	if (state != GEN_FINISHED && state != GEN_FAILED)
 		return;
 	const struct proto_done *d = gen_done(run->gen);
@@ -120,6 +124,28 @@ static void set_engine(struct observed *o, const struct answer *a)
 	o->decode_us = first->decode_us;
 }
 
+void answer_route(struct answer *a, struct observed_route *out)
+{
+	struct answer_run *first = &a->runs[0];
+	if (first->gen != NULL)
+		answer_observe_keep(first);
+	const struct route_choice *c = &first->told.route;
+	*out = (struct observed_route){.engine = NULL};
+	if (c->n_candidates == 0 || engine_link_n_engines(a->app->link) < 2)
+		return;
+	*out = (struct observed_route){.engine = engine_link_name(a->app->link, c->engine),
+				       .policy = route_policy_name(c->policy),
+				       .n_engines = (unsigned)c->n_candidates,
+				       .n_remade = first->told.n_remade,
+				       .cost = c->cost,
+				       .occupancy = c->parts[GW_ROUTE_OCCUPANCY],
+				       .active = c->parts[GW_ROUTE_ACTIVE],
+				       .cache = c->parts[GW_ROUTE_CACHE],
+				       .queue = c->parts[GW_ROUTE_QUEUE],
+				       .recent = c->parts[GW_ROUTE_RECENT],
+				       .cached = c->cached};
+}
+
 void answer_observe_end(struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
@@ -155,6 +181,7 @@ void answer_observe_end(struct answer *a)
 	if (a->runs[0].cascade != NULL)
 		o.switched_ns = cascade_run_switched_ns(a->runs[0].cascade);
 	o.cascade = answer_auto_line(a, line, sizeof line);
+	answer_route(a, &o.route);
 	flight_note(FLIGHT_END, (uint64_t)o.status, o.n_answer, observed_ttft_ns(&o) / 1000,
 		    (o.ended_ns - o.started_ns) / 1000, o.failed);
 	observe_end(&o, cells_of(a), a->snapshot->sinks);

@@ -206,6 +206,8 @@ int answer_submit_run(struct answer *a, struct answer_run *run, struct submit_fr
 	uint32_t window = (uint32_t)a->app->t->cfg->limits.window_tokens;
 	int rc =
 	    a->automatic ? answer_auto_submit(a, run, frame, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
+	if (rc == 0 && !a->automatic)
+		gen_remake(run->gen, frame, s, a->out.logged);
 	if (rc == 0)
 		answer_prefetch(a, run);
 	return rc;

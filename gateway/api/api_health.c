@@ -46,18 +46,38 @@ static const char *store_state(const struct cache_client *store)
 	return names[cache_client_state(store)];
 }
 
+static bool all_up(const struct engine_link *link)
+{
+	for (int k = 0; k < engine_link_n_engines(link); k++)
+		if (!engine_link_engine_up(link, k))
+			return false;
+	return true;
+}
+
+/* Where there are several: their names, as the configuration has them. */
+static int put_engines(struct sl_buf *out, const struct engine_link *link)
+{
+	int n = engine_link_n_engines(link), rc = n > 1 ? buf_append_str(out, "\"engines\":[") : 0;
+	for (int k = 0; n > 1 && k < n && rc == 0; k++)
+		rc = buf_printf(out, "%s{\"name\":\"%s\",\"state\":\"%s\"}", k > 0 ? "," : "",
+				engine_link_name(link, k), engine_link_engine_up(link, k) ? "up" : "down");
+	return rc == 0 && n > 1 ? buf_append_str(out, "],") : rc;
+}
+
 void api_health(struct exchange *x)
 {
 	const struct engine_link *link = x->app->link;
 	struct sl_buf body;
 	buf_init(&body, MAX_HEALTH);
 	const struct cache_client *store = x->app->t->cache;
-	bool whole = app_ready(x->app) && cache_client_state(store) != CACHE_IS_DOWN;
+	bool whole = app_ready(x->app) && all_up(link) && cache_client_state(store) != CACHE_IS_DOWN;
 	int rc = buf_printf(&body, "{\"status\":\"%s\",\"engine\":\"%s\",\"store\":\"%s\",\"models\":[",
 			    whole ? "ok" : "degraded", engine_link_up(link) ? "up" : "down", store_state(store));
-	for (int i = 0; i < engine_link_n_models(link) && rc == 0; i++) {
+	for (int i = 0, n = 0; i < engine_link_n_models(link) && rc == 0; i++) {
 		const struct link_model *m = engine_link_model(link, i);
-		rc = buf_append_str(&body, i ? ",{\"id\":" : "{\"id\":");
+		if (m->name[0] == '\0')
+			continue;
+		rc = buf_append_str(&body, n++ > 0 ? ",{\"id\":" : "{\"id\":");
 		if (rc == 0)
 			rc = json_out_string(&body, m->name, strlen(m->name));
 		if (rc == 0)
@@ -68,7 +88,11 @@ void api_health(struct exchange *x)
 			rc = buf_append_str(&body, "}");
 	}
 	if (rc == 0)
-		rc = buf_append_str(&body, "],\"refusals\":");
+		rc = buf_append_str(&body, "],");
+	if (rc == 0)
+		rc = put_engines(&body, link);
+	if (rc == 0)
+		rc = buf_append_str(&body, "\"refusals\":");
 	if (rc == 0)
 		rc = refusals_print(&body, clock_now_ns());
 	if (rc == 0)

@@ -584,6 +584,9 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
 		if (engine_link_model(app->link, i)->name[0] != '\0')
 			engine_gauges_model(engine_link_model(app->link, i)->name, engine_link_figures(app->link, i));
+	for (int k = 0; k < engine_link_n_engines(app->link); k++)
+		engine_gauges_one(engine_link_name(app->link, k), engine_link_engine_up(app->link, k),
+				  engine_link_engine_stats(app->link, k), engine_link_n_prefixes(app->link, k));
 	answer_load_gauges(app);
 	take_sample(app);
 }

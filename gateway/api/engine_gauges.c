@@ -229,6 +229,62 @@ void engine_gauges_model(const char *name, const struct proto_figures *f)
 	metric_set(&g->kv_usage, f->pages_total > 0 ? (int64_t)used * 1000 / f->pages_total : 0);
 }
 
+/* Of each engine, where the ones above add them up. */
+static const struct reported one_engine[] = {
+    ENGINE_GAUGE(running, "sluice_engine_link_running", "As sluice_engine_running, of one engine"),
+    ENGINE_GAUGE(waiting, "sluice_engine_link_waiting", "As sluice_engine_waiting, of one engine"),
+    ENGINE_GAUGE(pages_free, "sluice_engine_link_pages_free", "As sluice_engine_pages_free, of one engine"),
+    ENGINE_COUNTER(prefill_tokens, "sluice_engine_link_prefill_tokens",
+		   "As sluice_engine_prefill_tokens_total, of one engine"),
+    ENGINE_COUNTER(prefix_hits, "sluice_engine_link_prefix_hits", "As sluice_engine_prefix_hits_total, of one engine"),
+};
+enum { N_ONE = sizeof one_engine / sizeof *one_engine, MOST_ENGINES = 16 };
+
+struct one_gauges {
+	char name[64], labels[128];
+	struct reported all[N_ONE];
+	struct metric up, prefixes;
+};
+static struct one_gauges *engines[MOST_ENGINES];
+static int n_engines;
+
+static struct one_gauges *add_engine(const char *name)
+{
+	struct one_gauges *g = n_engines < MOST_ENGINES ? sl_zalloc(sizeof *g) : NULL;
+	if (g == NULL)
+		return NULL;
+	snprintf(g->name, sizeof g->name, "%s", name);
+	snprintf(g->labels, sizeof g->labels, "engine=\"%.63s\"", name);
+	memcpy(g->all, one_engine, sizeof g->all);
+	for (int i = 0; i < N_ONE; i++)
+		g->all[i].m.labels = g->labels;
+	g->up = (struct metric){.kind = METRIC_GAUGE,
+				.name = "sluice_engine_link_up",
+				.labels = g->labels,
+				.help = "1 while the link to this engine is up"};
+	g->prefixes = (struct metric){.kind = METRIC_GAUGE,
+				      .name = "sluice_engine_link_prefixes",
+				      .labels = g->labels,
+				      .help = "Beginnings of prompts that this engine has published as cached"};
+	register_all(g->all, N_ONE);
+	metric_register(&g->up);
+	metric_register(&g->prefixes);
+	return engines[n_engines++] = g;
+}
+
+void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, size_t n_prefixes)
+{
+	struct one_gauges *g = NULL;
+	for (int i = 0; i < n_engines && g == NULL; i++)
+		if (strcmp(engines[i]->name, name) == 0)
+			g = engines[i];
+	if (g == NULL && (g = add_engine(name)) == NULL)
+		return;
+	metric_set(&g->up, up);
+	metric_set(&g->prefixes, (int64_t)n_prefixes);
+	set_all(g->all, N_ONE, st);
+}
+
 void engine_gauges_register(void)
 {
 	metric_register(&link_up);

@@ -6,6 +6,7 @@
 #define GATEWAY_ENGINE_GAUGES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/proto/proto.h"
 
@@ -15,6 +16,9 @@ void engine_gauges_register(void);
 void engine_gauges_set(bool up, const struct proto_stats *st);
 /* The figures of one model, which appear with its first report. */
 void engine_gauges_model(const char *name, const struct proto_figures *f);
+/* One engine's own figures, by its name, which appear with its first report. n_prefixes: digests that it has published.
+ */
+void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, size_t n_prefixes);
 /* The device's gauges appear with the first report of a known device. When reports stop, sluice_device_up is 0 and so
  * are the others. */
 void device_gauges_set(const struct proto_device *d);

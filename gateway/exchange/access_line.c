@@ -12,7 +12,7 @@
 #include "gateway/exchange/exchange.h"
 #include "gateway/exchange/route.h"
 
-enum { MOST_FIELDS = 20 };
+enum { MOST_FIELDS = 32 };
 
 struct fields {
 	struct log_field at[MOST_FIELDS];
@@ -53,6 +53,23 @@ static const char *tier_of(const struct exchange *x)
 	return x->key->tier != NULL ? x->key->tier->name : "admin";
 }
 
+static void add_route(struct fields *f, const struct observed_route *r)
+{
+	if (r->engine == NULL)
+		return;
+	add_text(f, "engine", r->engine);
+	add_text(f, "routing", r->policy);
+	add_number(f, "route_of", r->n_engines);
+	add_number(f, "route_cost", r->cost);
+	add_number(f, "route_occupancy", r->occupancy);
+	add_number(f, "route_active", r->active);
+	add_number(f, "route_cache", r->cache);
+	add_number(f, "route_queue", r->queue);
+	add_number(f, "route_recent", r->recent);
+	if (r->n_remade > 0)
+		add_number(f, "remade", r->n_remade);
+}
+
 static const char *or_dash(const char *text) { return text != NULL ? text : "-"; }
 
 void access_line(const struct exchange *x, const char *ended)
@@ -83,10 +100,13 @@ void access_line(const struct exchange *x, const char *ended)
 	if (x->first_token_ns > 0)
 		add_number(&f, "first_token_ms", ms_between(x->complete_ns, x->first_token_ns));
 	add_text(&f, "cascade", x->cascade);
+	add_route(&f, &x->by_engine);
 	add_text(&f, "ended", ended);
-	log_fields(level, f.at, f.n, "%.16s %s %d %.1f ms%s%s, key %s, tier %s, %u in, %u out%s%s, from %s%s%s%s, %s",
-		   r->method, route, x->status, (double)(now - x->started_ns) / 1e6, ended[0] != '\0' ? ", " : "",
-		   ended, or_dash(key), or_dash(tier), x->n_prompt, x->n_completion,
-		   x->cascade != NULL ? ", cascade " : "", x->cascade != NULL ? x->cascade : "", peer,
-		   r->subject ? " (" : "", r->subject ? r->subject : "", r->subject ? ")" : "", x->id);
+	log_fields(level, f.at, f.n,
+		   "%.16s %s %d %.1f ms%s%s, key %s, tier %s, %u in, %u out%s%s%s%s, from %s%s%s%s, %s", r->method,
+		   route, x->status, (double)(now - x->started_ns) / 1e6, ended[0] != '\0' ? ", " : "", ended,
+		   or_dash(key), or_dash(tier), x->n_prompt, x->n_completion, x->cascade != NULL ? ", cascade " : "",
+		   x->cascade != NULL ? x->cascade : "", x->by_engine.engine != NULL ? ", engine " : "",
+		   x->by_engine.engine != NULL ? x->by_engine.engine : "", peer, r->subject ? " (" : "",
+		   r->subject ? r->subject : "", r->subject ? ")" : "", x->id);
 }

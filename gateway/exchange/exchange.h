@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "gateway/observe/observe.h"
 #include "gateway/auth/auth.h"
 #include "gateway/transport/http.h"
 #include "gateway/exchange/quota.h"
@@ -69,8 +70,9 @@ struct exchange {
 	char model[64];                            /* "": none answered */
 	unsigned retry_ms;                         /* for retry-after-ms beside retry-after; 0: no header */
 	int status;                                /* of the answer; 0: none yet */
-	char *cascade;                 /* for the access log: plan/why and tokens of each prompt; owned; NULL: none */
-	struct idempotent *idempotent; /* of its Idempotency-Key, until the answer takes it; NULL: none */
+	char *cascade;                   /* for the access log: plan/why and tokens of each prompt; owned; NULL: none */
+	struct observed_route by_engine; /* for the access log */
+	struct idempotent *idempotent;   /* of its Idempotency-Key, until the answer takes it; NULL: none */
 	/* The handler's own: closed by on_close before the exchange is freed. */
 	void *state;
 	void (*on_close)(struct exchange *x);

@@ -19,8 +19,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/metrics.h"
 #include "gateway/generation/engine_link.h"
+#include "gateway/generation/remake.h"
 
 enum {
 	MAX_WINDOW = 1 << 16,
@@ -42,6 +44,7 @@ struct generation {
 	struct token_log *log;       /* &own, or the shared one: a reference */
 	struct latency_cells *cells; /* NULL: its gaps are counted nowhere */
 	struct observed_gaps gaps;
+	struct remake *again;                 /* NULL: it is not made again */
 	struct prefetch_hints prefetch_hints; /* of its subscriber */
 	struct token_log own;                 /* of one that joined: a copy of tokens read last */
 	/* Shared. */
@@ -55,6 +58,9 @@ struct generation {
 	struct http_hold *hold; /* of the stream that began it; owned until the engine is done */
 	struct gw_deferred reap;
 	uint64_t queued_ns;
+	uint32_t lane;
+	unsigned n_remade;
+	struct route_choice route; /* of its sequence; n_candidates 0: there was none */
 };
 
 #define STATE(label) \
@@ -67,6 +73,7 @@ static struct metric by_state[] = {
     [GEN_FINISHED] = END("finished"),     [GEN_FAILED] = END("failed"),   [GEN_CANCELLED] = END("cancelled"),
 };
 METRICS(by_state);
+COUNTER(remade, "sluice_generations_remade_total", "Generations made again on another engine after theirs had died");
 
 /* The only place that moves a generation; states only grow, and the last three are final. */
 static void gen_set_state(struct generation *g, enum gen_state to)
@@ -140,6 +147,7 @@ static void generation_free(struct generation *g)
 	if (g->log != &g->own)
 		token_log_unref(g->log);
 	token_log_dispose(&g->own);
+	remake_destroy(g->again);
 	sl_free(g);
 }
 
@@ -193,23 +201,48 @@ static void observe_gap(struct generation *g, uint8_t choice, uint32_t n_tokens)
 void gen_observe(struct generation *g, struct latency_cells *cells) { g->cells = cells; }
 struct observed_gaps gen_gaps(const struct generation *g) { return g->gaps; }
 
+static const char differs_text[] =
+    "The engine of this answer stopped, and another one does not continue it with the same tokens.";
+
+static void drop_remake(struct generation *g)
+{
+	remake_destroy(g->again);
+	g->again = NULL;
+}
+
+static void stop(struct generation *g, const char *message)
+{
+	forget(g);
+	fail(g, PROTO_ERR_INTERNAL, message);
+}
+
 static void on_tokens(void *ctx, const struct proto_tokens *m)
 {
 	struct generation *g = ctx;
+	struct proto_tokens rest = *m;
 	if (is_final(g))
 		return;
-	if (g->state != GEN_RUNNING || (!g->fed && m->n > g->credited - g->log->end) ||
-	    m->choice >= g->log->n_choices || m->n_top > g->log->n_top) {
-		forget(g);
-		fail(g, PROTO_ERR_INTERNAL, "The engine sent tokens for no request.");
+	if (g->state != GEN_RUNNING || m->choice >= g->log->n_choices || m->n_top > g->log->n_top) {
+		stop(g, "The engine sent tokens for no request.");
 		return;
 	}
-	if (token_log_append(g->log, m) != 0) {
-		forget(g);
-		fail(g, PROTO_ERR_INTERNAL, "The answer outgrew its buffer.");
+	if (g->again != NULL && !remake_take(g->again, m, &rest)) {
+		stop(g, differs_text);
 		return;
 	}
-	observe_gap(g, m->choice, m->n);
+	if (!g->fed && rest.n > g->credited - g->log->end) {
+		stop(g, "The engine sent tokens for no request.");
+		return;
+	}
+	if (g->again != NULL && remake_is_spent(g->again))
+		drop_remake(g);
+	if (rest.n == 0)
+		return;
+	if (token_log_append(g->log, &rest) != 0) {
+		stop(g, "The answer outgrew its buffer.");
+		return;
+	}
+	observe_gap(g, rest.choice, rest.n);
 	tell_progress(g);
 }
 
@@ -244,6 +277,11 @@ static void on_done(void *ctx, const struct proto_done *m)
 	struct proto_done done = *m;
 	if (!is_over(g))
 		return;
+	if (g->again != NULL && m->finish != PROTO_FINISH_CANCELLED && m->finish != PROTO_FINISH_ERROR &&
+	    !remake_is_even(g->again)) {
+		fail(g, PROTO_ERR_INTERNAL, differs_text);
+		return;
+	}
 	/* Not cancelled from here: an engine that stops cancels what it runs. */
 	if (m->finish == PROTO_FINISH_CANCELLED) {
 		fail(g, PROTO_ERR_NOT_READY, "The engine is being stopped.");
@@ -256,9 +294,29 @@ static void on_done(void *ctx, const struct proto_done *m)
 	tell_progress(g);
 }
 
+static int submit(struct generation *g, const struct proto_submit *s);
+
+/* On another engine. False: there is none that can serve it. */
+static bool make_again(struct generation *g)
+{
+	const struct proto_submit *s = g->again != NULL && !is_final(g) ? remake_begin(g->again, clock_now_ns()) : NULL;
+	if (s == NULL || submit(g, s) != 0)
+		return false;
+	metric_add(&remade, 1);
+	g->n_remade++;
+	if (g->lane != 0)
+		engine_link_lane(g->t->link, g->link_id, g->lane);
+	if (g->admitted)
+		engine_link_credit(g->t->link, g->link_id, (uint32_t)g->credited);
+	return true;
+}
+
 static void on_lost(void *ctx)
 {
 	struct generation *g = ctx;
+	g->link_id = 0;
+	if (make_again(g))
+		return;
 	if (is_over(g))
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
 }
@@ -280,6 +338,14 @@ static const struct link_listener listener = {.on_queued = on_queued,
 					      .on_prompt = on_prompt};
 const struct link_listener gen_told = {
     .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
+
+static int submit(struct generation *g, const struct proto_submit *s)
+{
+	int rc = engine_link_submit(g->t->link, s, &listener, g, &g->link_id);
+	if (rc == 0)
+		g->route = *engine_link_choice(g->t->link);
+	return rc;
+}
 
 /* ---- shared ---- */
 
@@ -325,8 +391,19 @@ static void on_readers_moved(void *ctx)
 		tell_progress(g);
 }
 
+void gen_remake(struct generation *g, struct submit_frame *frame, const struct proto_submit *s, bool begun)
+{
+	if (g->again == NULL && g->link_id != 0 && engine_link_n_engines(g->t->link) > 1)
+		g->again = remake_create(frame, s, begun, clock_now_ns());
+}
+
+const struct route_choice *gen_route(const struct generation *g) { return g->fed || g->joined ? NULL : &g->route; }
+
+unsigned gen_n_remade(const struct generation *g) { return g->n_remade; }
+
 void gen_lane(struct generation *g, uint32_t lane)
 {
+	g->lane = lane;
 	if (g->link_id != 0)
 		engine_link_lane(g->t->link, g->link_id, lane);
 }
@@ -455,7 +532,7 @@ int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t wind
 	struct generation *g = generation_create(t, req, window_tokens);
 	if (g == NULL)
 		return SL_ENOMEM;
-	int rc = engine_link_submit(t->link, req, &listener, g, &g->link_id);
+	int rc = submit(g, req);
 	if (rc != 0) {
 		generation_free(g);
 		return rc;

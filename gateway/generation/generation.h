@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/proto/proto.h"
+#include "gateway/generation/routing.h"
 #include "gateway/generation/token_log.h"
 #include "gateway/loop/prefetch.h"
 #include "gateway/loop/thread.h"
@@ -48,6 +49,13 @@ struct subscriber {
 /* Submits to the thread's engine link and subscribes `first`. SL_ECLOSED: no engine; SL_ELIMIT. */
 int gen_start(struct gw_thread *t, const struct proto_submit *req, uint32_t window_tokens, struct subscriber *first,
 	      struct generation **out);
+/* Right after gen_start with s, whose texts are the frame's: if its engine dies and another one has the model, it is
+ * made again there, before its first token or, if `begun`, also later (remake.h). */
+struct submit_frame;
+void gen_remake(struct generation *g, struct submit_frame *frame, const struct proto_submit *s, bool begun);
+/* Why it went to its engine; NULL: it has no sequence of its own. It may have been made again since: the latest. */
+const struct route_choice *gen_route(const struct generation *g);
+unsigned gen_n_remade(const struct generation *g);
 /* Right after gen_start: its frames are handled together with others of that lane (engine_link_lane). */
 void gen_lane(struct generation *g, uint32_t lane);
 /* The caller adds the memory that its subscriber uses with each token. */

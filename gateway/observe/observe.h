@@ -33,6 +33,15 @@ struct observed_gaps {
 	uint32_t n, n_tokens;             /* n_tokens: that they brought */
 };
 
+/* Which engine answered and why (gateway/generation/routing.h). */
+struct observed_route {
+	const char *engine; /* NULL: there is one engine, or none answered; the others are then 0 */
+	const char *policy;
+	unsigned n_engines, n_remade; /* that could serve it; times that it was made again on another */
+	double cost, occupancy, active, cache, queue, recent; /* the cost is the sum of the others */
+	double cached;                                        /* share of the prompt known to be there */
+};
+
 /* An answer at its end, or a request for one that got none. Borrowed for the call. */
 struct observed {
 	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
@@ -54,6 +63,7 @@ struct observed {
 	bool has_engine;                                       /* the next three are known */
 	uint32_t queue_us, prefill_us, decode_us;              /* queue_us: since submitted_ns */
 	struct observed_gaps gaps;
+	struct observed_route route;
 	uint32_t n_prompt, n_cached, n_answer, n_drafted, n_accepted;
 };
 

@@ -101,6 +101,19 @@ static int put_counts(struct sl_buf *out, const struct observed *o)
 	return rc == 0 && o->continued ? buf_append_str(out, ",\"continued\":true") : rc;
 }
 
+static int put_route(struct sl_buf *out, const struct observed_route *r)
+{
+	int rc = put_text(out, "engine", r->engine);
+	if (rc != 0 || r->engine == NULL)
+		return rc;
+	rc = buf_printf(out,
+			",\"routing\":{\"policy\":\"%s\",\"of\":%u,\"cost\":%.4g,\"occupancy\":%.4g,\"active\":%.4g,"
+			"\"cache\":%.4g,\"queue\":%.4g,\"recent\":%.4g,\"cached\":%.4g}",
+			r->policy, r->n_engines, r->cost, r->occupancy, r->active, r->cache, r->queue, r->recent,
+			r->cached);
+	return rc == 0 ? put_number(out, "remade", r->n_remade > 0, r->n_remade) : rc;
+}
+
 int record_print(struct sl_buf *out, const struct observed *o, enum observed_verdict v, uint64_t tenant,
 		 uint64_t unix_ms)
 {
@@ -111,5 +124,7 @@ int record_print(struct sl_buf *out, const struct observed *o, enum observed_ver
 		rc = put_times(out, o);
 	if (rc == 0)
 		rc = put_counts(out, o);
+	if (rc == 0)
+		rc = put_route(out, &o->route);
 	return rc == 0 ? buf_append_str(out, "}\n") : rc;
 }

@@ -312,7 +312,10 @@ static int start_again(struct answer *a, struct proto_submit *s, const json_t *c
 	s->model = (uint16_t)model;
 	a->load.model = model;
 	a->n_ctx = engine_link_model(a->app->link, model)->n_ctx;
-	return gen_start(a->app->t, s, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen);
+	int rc = gen_start(a->app->t, s, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub, &run->gen);
+	if (rc == 0)
+		gen_remake(run->gen, a->frame, s, true);
+	return rc;
 }
 
 static void submit(struct answer *a, struct proto_submit *s, const json_t *cascade)
