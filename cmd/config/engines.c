@@ -123,6 +123,9 @@ int sluice_config_load_engine(struct sluice_config *cfg, const char *path, const
 int engines_derive(struct sluice_config *cfg, struct sl_err *err)
 {
 	struct gw_config *g = &cfg->gateway;
+	_Static_assert(sizeof g->models / sizeof *g->models == PROTO_MAX_MODELS, "room for every model's name");
+	for (size_t i = 0; i < cfg->engine.models.n; i++)
+		g->models[g->n_models++] = LIST_AT(cfg->engine.models, const struct model_settings, i)->name;
 	g->n_engines = (int)cfg->engines.n;
 	for (size_t i = 0; i < cfg->engines.n; i++) {
 		const struct engine_item *e = LIST_AT(cfg->engines, const struct engine_item, i);

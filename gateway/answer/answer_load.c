@@ -372,7 +372,7 @@ static bool submit_again(struct answer *a)
 			answer_leave_runs(a);
 			return false;
 		}
-		gen_remake(run->gen, a->load.wait->kept[i], &s, a->out.logged);
+		answer_remake(a, run, a->load.wait->kept[i], &s);
 		answer_prefetch(a, run);
 		if (i == 0) {
 			gen_hold(run->gen, hold);

@@ -124,6 +124,13 @@ static void set_engine(struct observed *o, const struct answer *a)
 	o->decode_us = first->decode_us;
 }
 
+void answer_remake(const struct answer *a, struct answer_run *run, struct submit_frame *frame,
+		   const struct proto_submit *s)
+{
+	gen_remake(run->gen, frame, s, a->out.logged);
+	run->told.route = *gen_route(run->gen);
+}
+
 void answer_route(struct answer *a, struct observed_route *out)
 {
 	struct answer_run *first = &a->runs[0];

@@ -108,6 +108,9 @@ void answer_observe_run(struct answer *a, struct answer_run *run);
 void answer_observe_first(struct answer *a, const struct answer_run *run, uint64_t now_ns);
 /* run's generation is about to go. */
 void answer_observe_keep(struct answer_run *run);
+/* Right after gen_start with s: it may be made again on another engine, later too if it can be resumed. */
+void answer_remake(const struct answer *a, struct answer_run *run, struct submit_frame *frame,
+		   const struct proto_submit *s);
 /* Which engine its first prompt went to, and why. */
 void answer_route(struct answer *a, struct observed_route *out);
 /* Once, at its end for its reader. */

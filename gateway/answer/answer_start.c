@@ -207,7 +207,7 @@ int answer_submit_run(struct answer *a, struct answer_run *run, struct submit_fr
 	int rc =
 	    a->automatic ? answer_auto_submit(a, run, frame, s) : gen_start(a->app->t, s, window, &run->sub, &run->gen);
 	if (rc == 0 && !a->automatic)
-		gen_remake(run->gen, frame, s, a->out.logged);
+		answer_remake(a, run, frame, s);
 	if (rc == 0)
 		answer_prefetch(a, run);
 	return rc;

@@ -644,6 +644,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	}
 	if (rc == 0)
 		rc = engine_link_create(t, t->cfg->engine_socket, &app->link, err);
+	if (rc == 0)
+		engine_link_expect(app->link, t->cfg->models, t->cfg->n_models);
 	for (int i = 0; i < t->cfg->n_engines && rc == 0; i++)
 		rc = engine_link_add(app->link, t->cfg->engines[i].name, t->cfg->engines[i].socket, err);
 	if (rc == 0 && ((rc = replay_store_create(app, &app->replay_store)) != 0 ||

@@ -241,6 +241,9 @@ struct gw_config {
 	char *engine_socket;
 	struct gw_engine engines[GW_MAX_ENGINES - 1];
 	int n_engines; /* further ones */
+	const char
+	    *models[64]; /* names of all engines' models, in the order of the configuration, as far as it has them */
+	int n_models;
 	struct gw_routing routing;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;

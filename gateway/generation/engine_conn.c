@@ -376,7 +376,12 @@ const struct proto_stats *engine_conn_stats(const struct engine_conn *l) { retur
 
 const struct proto_load *engine_conn_load(const struct engine_conn *l, int model) { return &l->loads[model].told; }
 struct prefix_view *engine_conn_prefixes(struct engine_conn *l) { return &l->prefixes; }
-size_t engine_conn_n_sequences(const struct engine_conn *l) { return l->n_seqs; }
+
+size_t engine_conn_n_active(const struct engine_conn *l)
+{
+	size_t all = (size_t)l->stats.running + l->stats.waiting;
+	return l->n_seqs + (all > l->n_then ? all - l->n_then : 0);
+}
 
 static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? priority : PROTO_PRIORITIES - 1; }
 

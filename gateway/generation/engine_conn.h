@@ -47,8 +47,8 @@ uint64_t engine_conn_wait_ms(const struct engine_conn *c, int model, uint8_t pri
 bool engine_conn_idle(const struct engine_conn *c, int model);
 /* What the engine has of prompts; empty while the connection is down. */
 struct prefix_view *engine_conn_prefixes(struct engine_conn *c);
-/* Sequences that were submitted and have not ended. */
-size_t engine_conn_n_sequences(const struct engine_conn *c);
+/* Sequences that the engine has: those from here that have not ended, and as many from others as it last reported. */
+size_t engine_conn_n_active(const struct engine_conn *c);
 
 int engine_conn_submit(struct engine_conn *c, const struct proto_submit *req, const struct link_listener *listener,
 		       void *ctx, uint64_t *id);

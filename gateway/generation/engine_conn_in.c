@@ -171,7 +171,7 @@ static int on_frame(struct engine_conn *l, const struct proto_head *h, const uin
 	switch (h->type) {
 	case PROTO_HELLO: return on_hello(l, p, h->length, err);
 	case PROTO_MODEL: return on_model(l, p, h->length, err);
-	case PROTO_STATS: return proto_get_stats(p, h->length, &l->stats, err);
+	case PROTO_STATS: l->n_then = l->n_seqs; return proto_get_stats(p, h->length, &l->stats, err);
 	case PROTO_LOAD: return on_load(l, p, h->length, err);
 	case PROTO_QUEUED:
 	case PROTO_TOKENS:

@@ -50,6 +50,7 @@ struct engine_conn {
 	struct link_model models[PROTO_MAX_MODELS];
 	int n_models;
 	struct proto_stats stats;
+	size_t n_then;  /* sequences here when they came */
 	uint64_t epoch; /* of the last HELLO */
 	/* Tenants whose texts the engine is to erase: sent again to one that starts anew, until they are old. */
 	struct link_erase {

@@ -19,8 +19,6 @@
 
 enum {
 	ID_SHIFT = 56,
-	/* Below are the first engine's, until it has said how many it has: the list begins with its models. */
-	OTHERS_FROM = PROTO_MAX_MODELS / 2,
 	NAME_BYTES = 64,
 	RECENT_MS = 10000,
 	BYTES_PER_TOKEN = 4, /* for the prediction; about that in English */
@@ -85,9 +83,9 @@ static int free_index(const struct engine_link *l, int from)
 static int index_of(struct engine_link *l, int k, int m)
 {
 	const char *name = engine_conn_model(l->conns[k], m)->name;
-	int i = find_name(l, name), first = engine_conn_n_models(l->conns[0]);
+	int i = find_name(l, name);
 	if (i < 0)
-		i = free_index(l, k == 0 ? m : first > 0 ? first : OTHERS_FROM);
+		i = free_index(l, k == 0 ? m : engine_conn_n_models(l->conns[0]));
 	if (i >= 0)
 		memcpy(l->names_of[i], name, sizeof l->names_of[i]);
 	return i;
@@ -287,6 +285,12 @@ void engine_link_destroy(struct engine_link *l)
 	sl_free(l);
 }
 
+void engine_link_expect(struct engine_link *l, const char *const *names, int n)
+{
+	for (int i = 0; i < n && i < PROTO_MAX_MODELS; i++)
+		snprintf(l->names_of[i], sizeof l->names_of[i], "%s", names[i]);
+}
+
 /* ---- what is known ---- */
 
 int engine_link_n_engines(const struct engine_link *l) { return l->n_conns; }
@@ -481,11 +485,10 @@ static struct route_candidate candidate_of(const struct engine_link *l, const st
 	struct engine_conn *c = l->conns[k];
 	const struct proto_stats *st = engine_conn_stats(c);
 	const struct prefix_whose whose = whose_of(l, req, k);
-	uint64_t reported = (uint64_t)st->running + st->waiting, here = engine_conn_n_sequences(c);
 	struct route_candidate to = {.engine = k,
 				     .name = l->hashes[k],
 				     .occupancy = occupancy_of(st),
-				     .n_active = (double)(here > reported ? here : reported)};
+				     .n_active = (double)engine_conn_n_active(c)};
 	to.cached = prefix_view_cached(engine_conn_prefixes(c), &l->digests, &whose);
 	to.recent =
 	    prefix_view_recent(engine_conn_prefixes(c), &l->digests, &whose, gw_now(l->t), RECENT_MS * NS_PER_MS);

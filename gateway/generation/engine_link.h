@@ -32,6 +32,9 @@ int engine_link_add(struct engine_link *l, const char *name, const char *socket_
 /* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);
 
+/* The list begins with these names, whichever engine comes first; those that none has yet are not shown. Before the
+ * loop runs. */
+void engine_link_expect(struct engine_link *l, const char *const *names, int n);
 /* The engines, in the order of the configuration. */
 int engine_link_n_engines(const struct engine_link *l);
 const char *engine_link_name(const struct engine_link *l, int engine);
