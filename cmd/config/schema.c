@@ -521,37 +521,39 @@ static int find_models(struct sluice_config *cfg, struct sl_err *err)
 	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for the configuration");
 }
 
-/* Of those that the engine serves; -1: it is none of them. */
-static int served_index(const struct sluice_config *cfg, const char *name)
-{
-	int n = 0;
-	for (size_t k = 0; k < cfg->engine.models.n; k++) {
-		const char *other = LIST_AT(cfg->engine.models, const struct model_settings, k)->name;
-		if (!engines_serves(cfg, other))
-			continue;
-		if (strcmp(other, name) == 0)
-			return n;
-		n++;
-	}
-	return -1;
-}
-
 /* Their bases must be known (schema_check.c): until then one that is not is -1. */
 static int name_adapters(struct sluice_config *cfg, struct sl_err *err)
 {
 	for (size_t i = 0; i < cfg->engine.adapters.n; i++) {
 		const struct adapter_settings *a = LIST_AT(cfg->engine.adapters, const struct adapter_settings, i);
 		size_t n = strlen(a->model) + strlen(a->name) + 2;
-		if (!engines_serves(cfg, a->model))
-			continue;
 		char *name = sl_alloc(n);
 		if (name == NULL)
 			return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
 		snprintf(name, n, "%s:%s", a->model, a->name);
-		cfg->adapters[cfg->n_adapters++] =
-		    (struct eng_adapter_config){.name = name, .path = a->path, .model = served_index(cfg, a->model)};
+		cfg->adapters[i] = (struct eng_adapter_config){.name = name, .path = a->path, .model = -1};
+		for (size_t k = 0; k < cfg->engine.models.n; k++)
+			if (strcmp(LIST_AT(cfg->engine.models, const struct model_settings, k)->name, a->model) == 0)
+				cfg->adapters[i].model = (int)k;
 	}
 	return 0;
+}
+
+/* Those of models that the engine serves, which are numbered without the others. */
+static void serve_adapters(struct sluice_config *cfg)
+{
+	int served[PROTO_MAX_MODELS], n = 0;
+	for (size_t k = 0; k < cfg->engine.models.n; k++) {
+		bool is = engines_serves(cfg, LIST_AT(cfg->engine.models, const struct model_settings, k)->name);
+		served[k] = is ? n++ : -1;
+	}
+	for (size_t i = 0; i < cfg->engine.adapters.n; i++) {
+		struct eng_adapter_config a = cfg->adapters[i];
+		if (a.model < 0 || served[a.model] < 0)
+			continue;
+		a.model = served[a.model];
+		cfg->served_adapters[cfg->n_served_adapters++] = a;
+	}
 }
 
 /* Fills in derived defaults. */
@@ -609,6 +611,8 @@ int schema_load(struct sluice_config *cfg, const char *path, const char *const *
 		rc = name_adapters(cfg, err);
 	if (rc == 0)
 		rc = schema_check(cfg, err);
+	if (rc == 0)
+		serve_adapters(cfg);
 	if (rc != 0)
 		sluice_config_free(cfg);
 	return rc;
@@ -659,8 +663,8 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	*out = (struct eng_config){
 	    .models = models,
 	    .n_models = n_models,
-	    .adapters = cfg->adapters,
-	    .n_adapters = cfg->n_adapters,
+	    .adapters = cfg->served_adapters,
+	    .n_adapters = cfg->n_served_adapters,
 	    .backend = backends[e->backend],
 	    .n_threads = (int)e->threads,
 	    .n_text_workers = (int)e->text_workers,

@@ -133,7 +133,8 @@ struct sluice_config {
 	char *model_paths[PROTO_MAX_MODELS];
 	/* Derived of engine.adapters: clients' names of them, "MODEL:NAME", owned. */
 	struct eng_adapter_config adapters[PROTO_MAX_MODELS];
-	int n_adapters;
+	struct eng_adapter_config served_adapters[PROTO_MAX_MODELS]; /* by this engine; their names are those above */
+	int n_served_adapters;
 	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
 	 * paths in that folder. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128], kv_by_fd[4128];

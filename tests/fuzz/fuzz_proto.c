@@ -127,6 +127,13 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 			       proto_put_embedding(&frame, 1, &(struct proto_embedding){.n = 2, .values = numbers}),
 			       out, max);
 	}
+	case 16: {
+		const uint64_t changes[] = {3, 8, 5};
+		return seed_of(
+		    PROTO_PREFIXES,
+		    proto_put_prefixes(&frame, &(struct proto_prefixes){.anew = true, .n = 3, .changes = changes}), out,
+		    max);
+	}
 	default: return 0;
 	}
 }
@@ -191,6 +198,17 @@ static int embedding_again(const struct proto_embedding *m)
 	return proto_put_embedding(&frame, 1, &copy);
 }
 
+static int prefixes_again(const struct proto_prefixes *m)
+{
+	static uint64_t changes[PROTO_MAX_PREFIXES];
+	FUZZ_REQUIRE(m->n <= PROTO_MAX_PREFIXES);
+	for (uint16_t i = 0; i < m->n; i++)
+		changes[i] = proto_prefix_at(m, i);
+	struct proto_prefixes copy = *m;
+	copy.changes = changes;
+	return proto_put_prefixes(&frame, &copy);
+}
+
 static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 {
 	struct sl_err err = {0};
@@ -198,6 +216,7 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	struct proto_tokens tokens = {0};
 	struct proto_prompt_logprobs prompt = {0};
 	struct proto_embedding embedding = {0};
+	struct proto_prefixes prefixes = {0};
 	buf_init(&frame, 16 << 20);
 	switch (type) {
 	case PROTO_HELLO: AGAIN(hello, HELLO)
@@ -220,6 +239,10 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	case PROTO_EMBEDDING:
 		rc = proto_get_embedding(p, n, &embedding, &err);
 		again = rc == 0 ? embedding_again(&embedding) : 0;
+		break;
+	case PROTO_PREFIXES:
+		rc = proto_get_prefixes(p, n, &prefixes, &err);
+		again = rc == 0 ? prefixes_again(&prefixes) : 0;
 		break;
 	case PROTO_CHOICE: AGAIN(choice, CHOICE, 1)
 	case PROTO_DONE: AGAIN(done, DONE, 1)

@@ -18,7 +18,7 @@
 
 #include "base/proto/proto.h"
 
-enum { N_FRAMES = 21 };
+enum { N_FRAMES = 22 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -61,6 +61,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_load load;
 		struct proto_verified verified;
 		struct proto_embedding embedding;
+		struct proto_prefixes prefixes;
 		struct proto_bye bye;
 	} u;
 	static struct proto_token tokens[PROTO_MAX_TOKENS_PER_FRAME];
@@ -93,6 +94,16 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		proto_embedding_read(&u.embedding, numbers);
 		u.embedding.values = numbers;
 		return proto_put_embedding(out, id, &u.embedding);
+	}
+	case PROTO_PREFIXES: {
+		static uint64_t changes[PROTO_MAX_PREFIXES];
+		rc = proto_get_prefixes(p, n, &u.prefixes, &err);
+		if (rc != 0)
+			return rc;
+		for (uint16_t i = 0; i < u.prefixes.n; i++)
+			changes[i] = proto_prefix_at(&u.prefixes, i);
+		u.prefixes.changes = changes;
+		return proto_put_prefixes(out, &u.prefixes);
 	}
 	case PROTO_TOKENS:
 		rc = proto_get_tokens(p, n, &u.tokens, &err);
@@ -315,6 +326,8 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	static const float three[] = {1.5f, -0.0f, 3e-39f};
 	assert_int_equal(proto_put_embedding(&frame[17], 9, &(struct proto_embedding){.n = 3, .values = three}), 0);
+	static const uint64_t changes[] = {0x123456789abcdef1, 2};
+	assert_int_equal(proto_put_prefixes(&frame[21], &(struct proto_prefixes){true, 2, changes, NULL}), 0);
 	assert_int_equal(proto_put_verified(&frame[16], 9, &(struct proto_verified){2, 3}), 0);
 }
 
@@ -397,7 +410,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_ERASE) || (type >= PROTO_MODEL && type <= PROTO_EMBEDDING);
+		    (type >= PROTO_HELLO && type <= PROTO_ERASE) || (type >= PROTO_MODEL && type <= PROTO_PREFIXES);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)
@@ -443,6 +456,8 @@ static void encoders_refuse_what_decoders_would(void **unused)
 	assert_int_equal(proto_put_embedding(&b, 1, &e), SL_EINVAL);
 	e.n = PROTO_MAX_EMBEDDING + 1;
 	assert_int_equal(proto_put_embedding(&b, 1, &e), SL_EINVAL);
+	struct proto_prefixes px = {.n = PROTO_MAX_PREFIXES + 1};
+	assert_int_equal(proto_put_prefixes(&b, &px), SL_EINVAL);
 	struct proto_prompt_logprobs pl = {.n = 0, .entries = six_pairs};
 	assert_int_equal(proto_put_prompt_logprobs(&b, 1, &pl), SL_EINVAL);
 	pl.n = PROTO_MAX_TOKENS_PER_FRAME + 1;

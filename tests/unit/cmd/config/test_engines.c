@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `engines`: what a further engine has from its item and what from `engine`, and what is refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "cmd/config/schema.h"
+
+#define MODELS "engine.models.small.path=s.gguf", "engine.models.large.path=l.gguf"
+#define N(a) (sizeof(a) / sizeof *(a))
+
+static const char *const sets[] = {MODELS,
+				   "state=/tmp/s",
+				   "engine.threads=3",
+				   "engine.kv_memory=64MiB",
+				   "engine.adapters.x.path=x",
+				   "engine.adapters.x.model=large",
+				   "engine.adapters.y.path=y",
+				   "engine.adapters.y.model=small",
+				   "engines.b.threads=5",
+				   "engines.b.models=large",
+				   "engines.b.echo.rate=9",
+				   "engines.b.cores=1,4-5",
+				   "engines.c.share_prefixes=true"};
+
+static void an_item_is_a_section_with_a_name(void **state)
+{
+	(void)state;
+	struct sluice_config cfg;
+	struct sl_err err;
+	struct eng_model_config models[PROTO_MAX_MODELS];
+	struct eng_config eng;
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, sets, N(sets), "b", &err), 0);
+	sluice_engine_config(&cfg, models, &eng);
+	assert_int_equal(eng.n_threads, 5);
+	assert_int_equal(eng.kv_bytes, 64 << 20);
+	assert_true(cfg.echo.rate == 9);
+	assert_string_equal(cfg.engine.cores, "1,4-5");
+	assert_string_equal(cfg.engine.socket, "/tmp/s/run/engine-b.sock");
+	assert_int_equal(eng.n_models, 1);
+	assert_string_equal(models[0].name, "large");
+	assert_int_equal(eng.n_adapters, 1);
+	assert_string_equal(eng.adapters[0].name, "large:x");
+	assert_int_equal(eng.adapters[0].model, 0);
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, sets, N(sets), "c", &err), 0);
+	sluice_engine_config(&cfg, models, &eng);
+	assert_true(eng.share_prefixes && eng.n_threads == 3 && eng.n_models == 2 && eng.n_adapters == 2);
+	sluice_config_free(&cfg);
+}
+
+static void the_first_one_and_the_gateway(void **state)
+{
+	(void)state;
+	struct sluice_config cfg;
+	struct sl_err err;
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, sets, N(sets), NULL, &err), 0);
+	assert_int_equal(cfg.engine.threads, 3);
+	assert_false(cfg.engine.share_prefixes);
+	assert_string_equal(cfg.engine.socket, "/tmp/s/run/engine.sock");
+	const struct gw_config *g = &cfg.gateway;
+	assert_int_equal(g->n_engines, 2);
+	assert_string_equal(g->engines[0].name, "b");
+	assert_string_equal(g->engines[0].socket, "/tmp/s/run/engine-b.sock");
+	assert_string_equal(g->engines[1].name, "c");
+	assert_int_equal(g->n_models, 2);
+	assert_true(g->routing.policy == GW_ROUTE_BY_COST && g->routing.weights[GW_ROUTE_CACHE] == 10 &&
+		    g->routing.weights[GW_ROUTE_QUEUE] == 0.5);
+	/* What an item does not give is not shown. */
+	struct sl_buf out;
+	buf_init(&out, 1 << 20);
+	assert_int_equal(conf_show(cfg.conf, NULL, &out), 0);
+	assert_int_equal(buf_append(&out, "", 1), 0);
+	const char *text = (const char *)buf_data(&out);
+	assert_non_null(strstr(text, "\nengines.b.threads: 5  # command line\n"));
+	assert_null(strstr(text, "engines.c.threads"));
+	buf_dispose(&out);
+	sluice_config_free(&cfg);
+}
+
+static int changed(void *ctx, const char *key)
+{
+	assert_string_equal(key, "engines");
+	++*(int *)ctx;
+	return 0;
+}
+
+static void a_changed_item_needs_a_restart(void **state)
+{
+	(void)state;
+	struct sluice_config a, b;
+	struct sl_err err;
+	const char *more[N(sets) + 1];
+	int n = 0;
+	memcpy(more, sets, sizeof sets);
+	more[N(sets)] = "engines.c.threads=3";
+	assert_int_equal(sluice_config_load(&a, NULL, sets, N(sets), &err), 0);
+	assert_int_equal(sluice_config_load(&b, NULL, more, N(more), &err), 0);
+	assert_int_equal(conf_compare(a.conf, b.conf, changed, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(conf_compare(a.conf, a.conf, changed, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(sluice_config_restart("engines"), RESTART_ALL);
+	sluice_config_free(&a);
+	sluice_config_free(&b);
+}
+
+static void what_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *set, *line;
+	} cases[] = {
+	    {"engines.b.models=other", "--set: engines.b.models: engine.models has no 'other'"},
+	    {"engine.serves=none", "--set: engine.serves: engine.models has no 'none'"},
+	    {"engines.b.cores=3-1", "--set: engines.b.cores: a list of processors is wanted, such as 0-3,8"},
+	    {"engines.b.cores=1,", "--set: engines.b.cores: a list of processors is wanted, such as 0-3,8"},
+	    {"engines.b.cores=99999", "--set: engines.b.cores: a list of processors is wanted, such as 0-3,8"},
+	    {"engine.cores=x", "--set: engine.cores: a list of processors is wanted, such as 0-3,8"},
+	    {"engines.b.threads=5000", "--set: engines.b.threads: "},
+	    {"engines.b.socket=/x", "--set: engines.b.socket: no such key"},
+	    {"engines.engine.threads=1", "--set: engines.engine.name: letters, digits"},
+	    {"engines.a/b.threads=1", "--set: engines.a/b.name: letters, digits"},
+	    {"gateway.routing.policy=best", "--set: gateway.routing.policy: "},
+	    {"gateway.routing.weights.cache=-1", "--set: gateway.routing.weights.cache: "},
+	};
+	for (size_t i = 0; i < N(cases); i++) {
+		struct sluice_config cfg;
+		struct sl_err err;
+		const char *all[] = {MODELS, cases[i].set};
+		assert_int_not_equal(sluice_config_load(&cfg, NULL, all, N(all), &err), 0);
+		if (strncmp(err.text, cases[i].line, strlen(cases[i].line)) != 0)
+			fail_msg("%s: %s", cases[i].set, err.text);
+	}
+	struct sluice_config cfg;
+	struct sl_err err;
+	assert_int_not_equal(sluice_config_load_engine(&cfg, NULL, sets, N(sets), "d", &err), 0);
+	assert_string_equal(err.text, "--engine: no engine is called 'd' in engines");
+	const char *many[] = {"engines.a.threads=1", "engines.b.threads=1", "engines.c.threads=1",
+			      "engines.d.threads=1", "engines.e.threads=1", "engines.f.threads=1",
+			      "engines.g.threads=1", "engines.h.threads=1"};
+	assert_int_equal(sluice_config_load(&cfg, NULL, many, N(many) - 1, &err), 0);
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_load(&cfg, NULL, many, N(many), &err), SL_ERANGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_item_is_a_section_with_a_name),
+	    cmocka_unit_test(the_first_one_and_the_gateway),
+	    cmocka_unit_test(a_changed_item_needs_a_restart),
+	    cmocka_unit_test(what_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A link to two engines, which the test plays: one list of models over both, each request to one of them, and a
+ * connection that ends takes its own sequences only.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "link_rig.h"
+
+/* The second engine; its side of the rig that the helpers use is swapped in. */
+struct other {
+	char path[96];
+	int listener, fd;
+	struct sl_buf in;
+};
+
+static void swap(struct rig *r, struct other *o)
+{
+	int socket_ = r->listener, fd = r->fd;
+	struct sl_buf in = r->in;
+	r->listener = o->listener;
+	r->fd = o->fd;
+	r->in = o->in;
+	o->listener = socket_;
+	o->fd = fd;
+	o->in = in;
+}
+
+static void add_other(struct rig *r, struct other *o)
+{
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct sl_err err;
+	*o = (struct other){.fd = -1};
+	snprintf(o->path, sizeof o->path, "%s/o", r->dir);
+	snprintf(addr.sun_path, sizeof addr.sun_path, "%s", o->path);
+	o->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	assert_int_equal(bind(o->listener, (struct sockaddr *)&addr, sizeof addr), 0);
+	assert_int_equal(listen(o->listener, 4), 0);
+	buf_init(&o->in, 16 << 20);
+	assert_int_equal(engine_link_add(r->link, "b", o->path, &err), 0);
+}
+
+static void drop_other(struct other *o)
+{
+	buf_dispose(&o->in);
+	if (o->fd >= 0)
+		close(o->fd);
+	close(o->listener);
+	unlink(o->path);
+}
+
+struct told {
+	const char *name;
+	uint8_t state;
+	uint64_t tokenizer;
+	uint32_t n_ctx;
+};
+
+/* The engine that the rig plays now comes up with these models. */
+static void come_up_with(struct rig *r, int engine, const struct told *models, uint16_t n)
+{
+	struct sl_buf b;
+	await_connection(r);
+	expect(r, PROTO_HELLO);
+	buf_init(&b, 65536);
+	put_hello(&b, PROTO_VERSION, n);
+	for (uint16_t i = 0; i < n; i++)
+		assert_int_equal(
+		    proto_put_model(&b, &(struct proto_model){.index = i,
+							      .state = models[i].state,
+							      .n_ctx = models[i].n_ctx,
+							      .tokenizer = models[i].tokenizer,
+							      .name = {models[i].name, strlen(models[i].name)},
+							      .reason = {"", 0}}),
+		    0);
+	say(r, &b);
+	TURN_UNTIL(r, engine_link_engine_up(r->link, engine) &&
+			  (n == 0 || engine_link_find_model(r->link, models[n - 1].name) >= 0));
+}
+
+static int send_to(struct rig *r, struct seq *s, int model)
+{
+	struct proto_submit req = {PROTO_SUBMIT_OFF, .model = (uint16_t)model, .prompt_kind = PROTO_PROMPT_TEXT,
+				   .top_p = 1,       .max_tokens = 9,          .prompt = {"x", 1}};
+	s->rig = r;
+	return engine_link_submit(r->link, &req, &listener, s, &s->id);
+}
+
+static const struct told both[] = {{"small", PROTO_MODEL_READY, 5, 100}, {"large", PROTO_MODEL_READY, 5, 200}};
+static const struct told one[] = {{"large", PROTO_MODEL_READY, 5, 150}, {"own", PROTO_MODEL_READY, 6, 90}};
+
+static void models_are_listed_once(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	const char *const names[] = {"small", "large"};
+	engine_link_expect(r->link, names, 2);
+	add_other(r, &o);
+	swap(r, &o);
+	come_up_with(r, 1, one, 2); /* the second one first */
+	assert_int_equal(engine_link_find_model(r->link, "small"), -1);
+	int large = engine_link_find_model(r->link, "large");
+	swap(r, &o);
+	come_up_with(r, 0, both, 2);
+	assert_int_equal(engine_link_find_model(r->link, "small"), 0);
+	assert_int_equal(engine_link_find_model(r->link, "large"), 1);
+	assert_int_equal(large, 1);
+	assert_int_equal(engine_link_find_model(r->link, "own"), 2);
+	assert_int_equal(engine_link_n_models(r->link), 3);
+	assert_int_equal(engine_link_model(r->link, 1)->n_ctx, 150); /* any of them may get the prompt */
+	/* Without the first engine, what the second one has stays. */
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, !engine_link_engine_up(r->link, 0));
+	assert_true(engine_link_up(r->link));
+	assert_int_equal(engine_link_model(r->link, 0)->state, PROTO_MODEL_LOADING);
+	assert_int_equal(engine_link_model(r->link, 1)->state, PROTO_MODEL_READY);
+	struct seq *s = &r->seqs[0];
+	assert_int_equal(send_to(r, s, 0), SL_ECLOSED);
+	assert_int_equal(send_to(r, s, 1), 0);
+	swap(r, &o);
+	assert_int_equal(expect(r, PROTO_SUBMIT).id, s->id);
+	swap(r, &o);
+	engine_link_forget(r->link, s->id);
+	drop_other(&o);
+}
+
+static void each_engine_is_asked_by_its_own_number(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	add_other(r, &o);
+	come_up_with(r, 0, both, 2);
+	swap(r, &o);
+	come_up_with(r, 1, one, 2);
+	/* By turns, as the weights are zero: "large" is 1 there and 0 here. */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(send_to(r, &r->seqs[i], 1), 0);
+	for (int k = 0; k < 2; k++) {
+		struct proto_head h;
+		struct proto_submit m;
+		struct sl_err err;
+		for (int n = 0; n < 2; n++) {
+			TURN_UNTIL(r, have_frame(r, &h));
+			assert_int_equal(h.type, PROTO_SUBMIT);
+			assert_int_equal(proto_get_submit(buf_data(&r->in) + PROTO_HEAD_BYTES, h.length, &m, &err), 0);
+			assert_int_equal(m.model, k == 0 ? 0 : 1);
+			buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
+		}
+		swap(r, &o);
+	}
+	for (int i = 0; i < 4; i++)
+		engine_link_forget(r->link, r->seqs[i].id);
+	swap(r, &o);
+	drop_other(&o);
+}
+
+static void an_end_takes_its_own_sequences(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	int lost = 0;
+	add_other(r, &o);
+	come_up_with(r, 0, both, 2);
+	swap(r, &o);
+	come_up_with(r, 1, one, 2);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(send_to(r, &r->seqs[i], 1), 0);
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, !engine_link_engine_up(r->link, 1));
+	for (int i = 0; i < 6; i++) {
+		assert_int_equal(r->seqs[i].lost, r->seqs[i].id >> 56 == 1);
+		lost += r->seqs[i].lost;
+	}
+	assert_int_equal(lost, 3);
+	for (int i = 0; i < 6; i++)
+		engine_link_forget(r->link, r->seqs[i].id);
+	swap(r, &o);
+	drop_other(&o);
+}
+
+/* Another model by the same name would continue with other tokens. */
+static void another_model_by_the_name_gets_nothing(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	static const struct told foreign[] = {{"large", PROTO_MODEL_READY, 77, 150}};
+	add_other(r, &o);
+	come_up_with(r, 0, both, 2);
+	swap(r, &o);
+	come_up_with(r, 1, foreign, 1);
+	TURN_UNTIL(r, engine_link_engine_up(r->link, 1));
+	assert_int_equal(engine_link_model(r->link, 1)->tokenizer, 5);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(send_to(r, &r->seqs[i], 1), 0);
+		assert_int_equal(r->seqs[i].id >> 56, 0);
+		assert_int_equal(engine_link_choice(r->link)->n_candidates, 1);
+		engine_link_forget(r->link, r->seqs[i].id);
+	}
+	swap(r, &o);
+	drop_other(&o);
+}
+
+static void engines_are_bounded(void **state)
+{
+	struct rig *r = *state;
+	struct sl_err err;
+	for (int i = 1; i < ENGINE_LINK_MAX; i++)
+		assert_int_equal(engine_link_add(r->link, "x", r->path, &err), 0);
+	assert_int_equal(engine_link_add(r->link, "x", r->path, &err), SL_ELIMIT);
+	assert_int_equal(engine_link_n_engines(r->link), ENGINE_LINK_MAX);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(models_are_listed_once),
+	    TEST(each_engine_is_asked_by_its_own_number),
+	    TEST(an_end_takes_its_own_sequences),
+	    TEST(another_model_by_the_name_gets_nothing),
+	    TEST(engines_are_bounded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which engine gets a request, by each policy, and what is said about it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+
+#include "gateway/generation/routing.h"
+
+static struct gw_routing by(enum gw_routing_policy policy)
+{
+	return (struct gw_routing){.policy = policy, .weights = {3, 1, 10, 0.5, 1}};
+}
+
+static int choose(const struct gw_routing *r, const struct route_candidate *all, int n, uint64_t key, uint64_t turn)
+{
+	return route_choose(r, all, n, key, turn).engine;
+}
+
+static void the_cost_is_the_sum_of_its_parts(void **state)
+{
+	(void)state;
+	const struct gw_routing r = by(GW_ROUTE_BY_COST);
+	const struct route_candidate one = {
+	    .engine = 5, .occupancy = 0.5, .n_active = 2, .cached = 0.25, .predicted_s = 4, .recent = 0.5};
+	struct route_choice c = route_choose(&r, &one, 1, 0, 0);
+	assert_int_equal(c.engine, 5);
+	assert_int_equal(c.n_candidates, 1);
+	const double parts[] = {1.5, 2, -2.5, 2, -0.5};
+	for (int i = 0; i < GW_ROUTE_PARTS; i++)
+		assert_true(fabs(c.parts[i] - parts[i]) < 1e-12);
+	assert_true(fabs(c.cost - 2.5) < 1e-12);
+	assert_true(fabs(c.cached - 0.25) < 1e-12);
+	assert_int_equal(route_choose(&r, &one, 0, 0, 0).engine, -1);
+}
+
+/* Each term alone decides between two engines that are alike otherwise, wherever the turn is. */
+static void each_part_of_the_cost_decides(void **state)
+{
+	(void)state;
+	const struct gw_routing r = by(GW_ROUTE_BY_COST);
+	const struct route_candidate worse[] = {{.occupancy = 0.1}, {.n_active = 1}, {.predicted_s = 0.1}};
+	const struct route_candidate better[] = {{.cached = 0.1}, {.recent = 0.1}};
+	for (uint64_t turn = 0; turn < 2; turn++) {
+		for (int i = 0; i < 3; i++) {
+			struct route_candidate two[] = {worse[i], {.engine = 1}};
+			assert_int_equal(choose(&r, two, 2, 0, turn), 1);
+		}
+		for (int i = 0; i < 2; i++) {
+			struct route_candidate two[] = {better[i], {.engine = 1}};
+			assert_int_equal(choose(&r, two, 2, 0, turn), 0);
+		}
+	}
+}
+
+/* A cached half is worth four requests that are ahead, not six; other weights say otherwise. */
+static void cache_against_load(void **state)
+{
+	(void)state;
+	struct gw_routing r = by(GW_ROUTE_BY_COST);
+	struct route_candidate two[] = {{.engine = 0, .cached = 0.5, .n_active = 4}, {.engine = 1}};
+	assert_int_equal(choose(&r, two, 2, 0, 0), 0);
+	two[0].n_active = 6;
+	assert_int_equal(choose(&r, two, 2, 0, 0), 1);
+	r.weights[GW_ROUTE_CACHE] = 20;
+	assert_int_equal(choose(&r, two, 2, 0, 0), 0);
+}
+
+static void equals_take_turns_under_every_policy(void **state)
+{
+	(void)state;
+	const struct route_candidate three[] = {{.engine = 2}, {.engine = 4}, {.engine = 6}};
+	for (int policy = GW_ROUTE_BY_COST; policy <= GW_ROUTE_BY_KV; policy++) {
+		struct gw_routing r = by((enum gw_routing_policy)policy);
+		for (uint64_t turn = 0; turn < 9; turn++)
+			assert_int_equal(choose(&r, three, 3, 7, turn), 2 + 2 * (int)(turn % 3));
+	}
+}
+
+static void the_other_policies(void **state)
+{
+	(void)state;
+	const struct route_candidate two[] = {{.engine = 0, .n_active = 3, .cached = 0.9, .name = 1},
+					      {.engine = 1, .n_active = 2, .cached = 0.1, .name = 2}};
+	struct gw_routing r = by(GW_ROUTE_ROUND_ROBIN);
+	assert_int_equal(choose(&r, two, 2, 0, 0), 0);
+	assert_int_equal(choose(&r, two, 2, 0, 1), 1);
+	r = by(GW_ROUTE_LEAST_REQUESTS);
+	assert_int_equal(choose(&r, two, 2, 0, 0), 1);
+	r = by(GW_ROUTE_BY_KV);
+	assert_int_equal(choose(&r, two, 2, 0, 1), 0);
+	const struct route_candidate alike[] = {{.engine = 0, .n_active = 3, .cached = 0.5},
+						{.engine = 1, .n_active = 2, .cached = 0.5}};
+	assert_int_equal(choose(&r, alike, 2, 0, 0), 1);
+	for (int policy = GW_ROUTE_BY_COST; policy <= GW_ROUTE_BY_KV; policy++)
+		assert_non_null(route_policy_name(policy));
+}
+
+/* A beginning stays with its engine when another one goes, and all engines get some. */
+static void a_prefix_stays_with_its_engine(void **state)
+{
+	(void)state;
+	const struct gw_routing r = by(GW_ROUTE_BY_PREFIX);
+	const struct route_candidate four[] = {
+	    {.engine = 0, .name = 11}, {.engine = 1, .name = 22}, {.engine = 2, .name = 33}, {.engine = 3, .name = 44}};
+	int of[4] = {0};
+	for (uint64_t key = 0; key < 400; key++) {
+		int chosen = choose(&r, four, 4, key, key);
+		of[chosen]++;
+		assert_int_equal(choose(&r, four, 4, key, key + 1), chosen);
+		int left = choose(&r, four, 3, key, 0);
+		if (chosen != 3)
+			assert_int_equal(left, chosen);
+	}
+	for (int i = 0; i < 4; i++)
+		assert_in_range(of[i], 50, 150);
+}
+
+/* One beginning that everybody sends does not fill one engine: at most 5/4 of the average, rounded up. */
+static void loads_are_bounded(void **state)
+{
+	(void)state;
+	const struct gw_routing r = by(GW_ROUTE_BY_PREFIX);
+	struct route_candidate four[] = {
+	    {.engine = 0, .name = 11}, {.engine = 1, .name = 22}, {.engine = 2, .name = 33}, {.engine = 3, .name = 44}};
+	for (uint64_t i = 1; i <= 100; i++) {
+		int chosen = choose(&r, four, 4, 42, i);
+		four[chosen].n_active++;
+		for (int k = 0; k < 4; k++)
+			assert_true(four[k].n_active <= ceil(1.25 * (double)i / 4));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_cost_is_the_sum_of_its_parts),
+	    cmocka_unit_test(each_part_of_the_cost_decides),
+	    cmocka_unit_test(cache_against_load),
+	    cmocka_unit_test(equals_take_turns_under_every_policy),
+	    cmocka_unit_test(the_other_policies),
+	    cmocka_unit_test(a_prefix_stays_with_its_engine),
+	    cmocka_unit_test(loads_are_bounded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
