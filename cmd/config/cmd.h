@@ -51,7 +51,7 @@ struct cmd_options {
 	int broker_fd, state_fd;
 	const char *run_as;
 	const char *engine; /* --engine NAME: of `engines`; NULL: the first one */
-	const char *word; /* the one argument that is not an option; NULL */
+	const char *word;   /* the one argument that is not an option; NULL */
 };
 
 /* 0, or the exit status (--help ends the process). what: one line for --help. takes_word: one argument that is not an

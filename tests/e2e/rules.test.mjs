@@ -32,6 +32,7 @@ const CAUSES = {
   SluiceKvPressure: { 'sluice_engine_preemptions_total{}': ['+60', '+1'] },
   SluiceKvFull: { 'vllm:kv_cache_usage_perc{model_name="m"}': ['0.97', '0.5'] },
   SluiceEngineDown: { 'sluice_engine_up{}': ['0', '1'] },
+  SluiceOneEngineDown: { 'sluice_engine_link_up{engine="b"}': ['0', '1'], 'sluice_engine_link_up{engine="engine"}': ['1', '1'], 'sluice_engine_up{}': ['1', '1'] },
   SluiceStoreDown: { 'sluice_cache_up{}': ['0', '1'] },
   SluiceStoreSlow: { [bucket('sluice_cache_redis_seconds', '', 0.01)]: ['+50', '+100'], [bucket('sluice_cache_redis_seconds', '', 0.1)]: ['+100', '+100'], [bucket('sluice_cache_redis_seconds', '', '+Inf')]: ['+100', '+100'] },
   // promtool's clock begins at 0.

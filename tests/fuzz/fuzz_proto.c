@@ -127,7 +127,7 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 			       proto_put_embedding(&frame, 1, &(struct proto_embedding){.n = 2, .values = numbers}),
 			       out, max);
 	}
-	case 16: {
+	case 19: {
 		const uint64_t changes[] = {3, 8, 5};
 		return seed_of(
 		    PROTO_PREFIXES,
