@@ -160,7 +160,7 @@ static void run_prompt(struct bench *x, size_t n_bytes, size_t n_alike, uint64_t
 	memset(text, 'a', sizeof text);
 	memset(text + n_alike, mine, sizeof text - n_alike);
 	for (uint32_t i = 0; i < n; i++)
-		tokens[i] = text[64 * i];
+		tokens[i] = (unsigned char)text[64 * i];
 	struct proto_submit s = {.tenant = tenant, .prompt = {text, n_bytes}};
 	struct prefix_text *borders = prefix_text_create(&s, false);
 	uint32_t done = prefix_begin(x->t, tenant, tokens, n, n, &path, pages, &n_pages);
