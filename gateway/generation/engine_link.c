@@ -566,7 +566,7 @@ void engine_link_keep(struct engine_link *l, const struct proto_keep *keep)
 	for (int k = 0; k < l->n_conns; k++) {
 		struct proto_keep its = *keep;
 		its.model = local_model(l, keep->model, k);
-		if (keep->model < PROTO_MAX_MODELS && l->local[keep->model][k] >= 0)
+		if (l->n_conns == 1 || (keep->model < PROTO_MAX_MODELS && l->local[keep->model][k] >= 0))
 			engine_conn_keep(l->conns[k], &its);
 	}
 }
