@@ -368,6 +368,7 @@ void engine_conn_destroy(struct engine_conn *l)
 }
 
 bool engine_conn_up(const struct engine_conn *l) { return l->state == LINK_UP; }
+bool engine_conn_takes(const struct engine_conn *l) { return l->state == LINK_UP && !l->stopping; }
 unsigned engine_conn_backoff_ms(const struct engine_conn *l) { return l->backoff_ms; }
 uint64_t engine_conn_epoch(const struct engine_conn *l) { return l->epoch; }
 int engine_conn_n_models(const struct engine_conn *l) { return l->n_models; }

@@ -36,6 +36,8 @@ void engine_conn_stop(struct engine_conn *c);
 void engine_conn_destroy(struct engine_conn *c);
 
 bool engine_conn_up(const struct engine_conn *c);
+/* It is up and does not end: it has not cancelled a sequence by itself. */
+bool engine_conn_takes(const struct engine_conn *c);
 unsigned engine_conn_backoff_ms(const struct engine_conn *c);
 uint64_t engine_conn_epoch(const struct engine_conn *c);
 int engine_conn_n_models(const struct engine_conn *c);

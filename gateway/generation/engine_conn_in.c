@@ -73,6 +73,7 @@ static int on_hello(struct engine_conn *l, const uint8_t *p, size_t n, struct sl
 	l->epoch = m.epoch;
 	l->state = LINK_UP;
 	flight_note(FLIGHT_ENGINE, 1, l->epoch, 0, 0, 0);
+	l->stopping = false;
 	l->backoff_ms = LINK_BACKOFF_MIN_MS;
 	l->told = false;
 	link_send_erases(l);
@@ -121,6 +122,8 @@ static int on_sequence(struct engine_conn *l, const struct proto_head *h, const 
 		rc = proto_get_done(p, h->length, &m, err);
 		if (rc == 0 && found != NULL && s.counted == NULL) {
 			link_remove(l, found);
+			/* Nobody here has cancelled one that still has its listener. */
+			l->stopping = l->stopping || (s.listener != NULL && m.finish == PROTO_FINISH_CANCELLED);
 			if (s.listener == NULL)
 				s.stopped(s.ctx);
 			else

@@ -42,8 +42,9 @@ struct engine_conn {
 	uint64_t ticked_ns;          /* last tick */
 	uint64_t heard_ns, since_ns; /* last byte from the engine; start of CONNECTING */
 	bool want_write;
-	bool overrun; /* a frame found no room: the link goes down at the end of the turn */
-	bool told;    /* the reason why the link is down is logged */
+	bool overrun;  /* a frame found no room: the link goes down at the end of the turn */
+	bool stopping; /* it cancels what it runs: it is about to end */
+	bool told;     /* the reason why the link is down is logged */
 	uint64_t next_id;
 	struct sequence *slots; /* n_slots, a power of two */
 	size_t n_slots, n_seqs;

@@ -390,7 +390,15 @@ const struct proto_figures *engine_link_figures(const struct engine_link *l, int
 static bool can_serve(const struct engine_link *l, int model, int k)
 {
 	const struct link_model *m = model_at(l, model, k);
-	return m != NULL && engine_conn_up(l->conns[k]) && m->state == PROTO_MODEL_READY;
+	return m != NULL && engine_conn_takes(l->conns[k]) && m->state == PROTO_MODEL_READY;
+}
+
+bool engine_link_serves(const struct engine_link *l, int model)
+{
+	for (int k = 0; k < l->n_conns; k++)
+		if (can_serve(l, model, k))
+			return true;
+	return false;
 }
 
 /* The engine where a request would wait least; -1: none can serve it. */

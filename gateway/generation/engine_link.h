@@ -40,6 +40,8 @@ int engine_link_n_engines(const struct engine_link *l);
 const char *engine_link_name(const struct engine_link *l, int engine);
 bool engine_link_engine_up(const struct engine_link *l, int engine);
 
+/* An engine can serve a request for it now. */
+bool engine_link_serves(const struct engine_link *l, int model);
 /* To an engine at least. */
 bool engine_link_up(const struct engine_link *l);
 /* How long the first connection waits before it connects again, once it has ended. */

@@ -271,10 +271,30 @@ static bool is_over(struct generation *g)
 	return !is_final(g);
 }
 
+static int submit(struct generation *g, const struct proto_submit *s);
+
+/* On another engine. False: there is none that can serve it. */
+static bool make_again(struct generation *g)
+{
+	const struct proto_submit *s = g->again != NULL && !is_final(g) ? remake_begin(g->again, clock_now_ns()) : NULL;
+	if (s == NULL || !engine_link_serves(g->t->link, s->model) || submit(g, s) != 0)
+		return false;
+	metric_add(&remade, 1);
+	g->n_remade++;
+	if (g->lane != 0)
+		engine_link_lane(g->t->link, g->link_id, g->lane);
+	if (g->admitted)
+		engine_link_credit(g->t->link, g->link_id, (uint32_t)g->credited);
+	return true;
+}
+
 static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct generation *g = ctx;
 	struct proto_done done = *m;
+	g->link_id = 0;
+	if (m->finish == PROTO_FINISH_CANCELLED && make_again(g))
+		return;
 	if (!is_over(g))
 		return;
 	if (g->again != NULL && m->finish != PROTO_FINISH_CANCELLED && m->finish != PROTO_FINISH_ERROR &&
@@ -292,23 +312,6 @@ static void on_done(void *ctx, const struct proto_done *m)
 	close_reader(g);
 	gen_set_state(g, m->finish == PROTO_FINISH_ERROR ? GEN_FAILED : GEN_FINISHED);
 	tell_progress(g);
-}
-
-static int submit(struct generation *g, const struct proto_submit *s);
-
-/* On another engine. False: there is none that can serve it. */
-static bool make_again(struct generation *g)
-{
-	const struct proto_submit *s = g->again != NULL && !is_final(g) ? remake_begin(g->again, clock_now_ns()) : NULL;
-	if (s == NULL || submit(g, s) != 0)
-		return false;
-	metric_add(&remade, 1);
-	g->n_remade++;
-	if (g->lane != 0)
-		engine_link_lane(g->t->link, g->link_id, g->lane);
-	if (g->admitted)
-		engine_link_credit(g->t->link, g->link_id, (uint32_t)g->credited);
-	return true;
 }
 
 static void on_lost(void *ctx)

@@ -111,8 +111,8 @@ test('each model of a pair on its own engine: every door finds it, and the casca
   } finally { await server.stop(); }
 });
 
-test('a dead engine takes its own streams only: each gets one error, and those that can be resumed go on', { timeout: 240_000 }, async () => {
-  const file = join(folder, 'dead.jsonl');
+for (const signal of ['SIGKILL', 'SIGTERM']) test(`an engine that ends (${signal}) takes its own streams only: each gets one error, and those that can be resumed go on`, { timeout: 240_000 }, async () => {
+  const file = join(folder, `${signal}.jsonl`);
   const server = await startServer({ sets: [...TWO, `log.requests.to=${file}`, 'gateway.routing.policy=round_robin', 'engine.models=', 'engine.models.m.path=etc/models/demo-small.gguf',
     'gateway.default_model=m', 'engine.max_sequences=32'], edit: (yaml) => yaml.replaceAll(/pace_tps: \d+/g, 'pace_tps: 20').replaceAll(/concurrency: \d+/g, 'concurrency: 64').replaceAll('coalesce: user', 'coalesce: "off"') });
   try {
@@ -127,7 +127,7 @@ test('a dead engine takes its own streams only: each gets one error, and those t
     // Each of them twice, on either engine, as a plain stream and as one that can be resumed.
     const runs = [...bodies, ...bodies].map((b, i) => run({ ...b, seed: b.seed }, Math.floor(i / 2) % 2 === 0 ? i : i ^ 1));
     await all;
-    process.kill((await server.pids())['engine b'], 'SIGKILL');
+    process.kill((await server.pids())['engine b'], signal);
     const got = await Promise.all(runs);
     const lines = await until(() => { const l = records(file).filter((r) => r.request_id.startsWith('run-')); return l.length === 16 && l; }, PATIENCE);
     const line = (i) => lines.find((r) => r.request_id === `run-${i}`);
