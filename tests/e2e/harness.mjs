@@ -2,6 +2,8 @@
 // Starts a whole server (`sluice serve`) for one test file: its own state folder, its own free ports, stopped and removed
 // at the end. What it prints on standard output says how to reach it; its log is kept for failures.
 import { spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { createSocket } from 'node:dgram';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
@@ -17,23 +19,31 @@ process.chdir(ROOT); // tests also start build/sluice by themselves, with paths 
 const READY_MS = Number(process.env.SLUICE_READY_MS ?? 120000);
 const STOP_MS = 30000;
 
-/** Free TCP ports of 127.0.0.1, held until all are known, so that they differ. From SLUICE_PORTS ("23000-23099") if given. */
+/** Resolves to the socket once it has the port of 127.0.0.1, to null where that is taken. */
+const taken = (socket, port) => new Promise((done) => {
+  socket.once('error', () => done(null));
+  if (socket instanceof net.Server) socket.listen(port, '127.0.0.1', () => done(socket));
+  else socket.bind({ port, address: '127.0.0.1', exclusive: true }, () => done(socket));
+});
+
+/**
+ * Free TCP ports of 127.0.0.1, from SLUICE_PORTS ("10000-31999") if given. Until this process ends, no other one gets them: those
+ * that ask here do not, because the UDP ports of the same numbers stay bound, in this run of the tests and in others on the
+ * machine; outgoing connections do not, because the system takes theirs from further up.
+ */
 export async function freePorts(n) {
-  const [from, to] = (process.env.SLUICE_PORTS ?? '0-0').split('-').map(Number);
-  const held = [];
-  for (let port = from; held.length < n && port <= to; port += from ? 1 : 0) {
-    const s = net.createServer();
-    const ok = await new Promise((done) => {
-      s.once('error', () => done(false));
-      s.listen(port, '127.0.0.1', () => done(true));
-    });
-    if (ok) held.push(s);
-    else if (!from) throw new Error('no free port');
+  const [from, to] = (process.env.SLUICE_PORTS ?? '10000-31999').split('-').map(Number);
+  const all = to - from + 1, start = randomInt(all), held = [];
+  for (let i = 0; held.length < n && i < all; i++) {
+    const port = from + ((start + i) % all), lease = createSocket('udp4');
+    const server = await taken(lease, port) && await taken(net.createServer(), port);
+    if (server) held.push({ port, lease, server });
+    else lease.close();
   }
+  await Promise.all(held.map(({ server }) => new Promise((done) => server.close(done))));
+  for (const { lease } of held) lease.unref();
   if (held.length < n) throw new Error(`no ${n} free ports in ${from}-${to}`);
-  const ports = held.map((s) => s.address().port);
-  await Promise.all(held.map((s) => new Promise((done) => s.close(done))));
-  return ports;
+  return held.map(({ port }) => port);
 }
 
 process.setMaxListeners(100);
