@@ -146,6 +146,7 @@ struct runner {
 	uint16_t warps[MAX_THREADS / KN_WARP], lanes[KN_WARP];
 	/* The warp that runs, and up to where in `lanes` it has come. */
 	struct emu_thread *warp;
+	uint8_t *states; /* of its lanes */
 	int at;
 	bool woke; /* the one that goes on was woken by the runner, not by another lane */
 };
@@ -173,12 +174,25 @@ static inline void switch_to(struct runner *r, struct fibre *from, struct fibre 
 #endif
 }
 
+/* What a lane needs first when it goes on: 32 stacks do not stay in the nearest cache. */
+static inline void bring(const struct fibre *f)
+{
+#if defined(__x86_64__)
+	__builtin_prefetch(f->sp);
+	__builtin_prefetch((const char *)f->sp + 64);
+#else
+	(void)f;
+#endif
+}
+
 /* The next lane of the warp that can go on, in the order of this pass. */
 static inline struct emu_thread *next_lane(struct runner *r)
 {
 	while (r->at < KN_WARP) {
 		struct emu_thread *t = &r->warp[r->lanes[r->at++]];
-		if (t->block->states[t->n] == READY)
+		if (r->at < KN_WARP)
+			bring(r->warp[r->lanes[r->at]].fibre);
+		if (r->states[t - r->warp] == READY)
 			return t;
 	}
 	return NULL;
@@ -293,6 +307,7 @@ static const char *run_warp(struct emu_block *b, int first, uint32_t *seed)
 	struct runner *r = b->runner;
 	uint8_t *states = b->states + first, *together = b->together + first;
 	r->warp = b->threads + first;
+	r->states = states;
 	for (;;) {
 		int shuffling = 0, alike = 0;
 		if (order_mode == EMU_SHUFFLED)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine on the emulated device, with the small demonstration model: what requests say, log probabilities bit for
+ * The engine on the emulated device, with a small model: what requests say, log probabilities bit for
  * bit, is the same alone and together, and whether the next step is launched while one runs or not. The emulated device
  * does nothing before somebody waits for it (tests/emulation/emu_queue.h), so whatever is changed or read too early
  * shows. Run from the repository's root.
@@ -12,11 +12,12 @@
 #include "base/fault.h"
 #include "tests/kernels/only_cuda.h"
 #include "tests/kernels/orders.h"
+#include "tests/kernels/shallow_model.h"
 #include "tests/support/small_engine.h"
 
 enum { N_REQUESTS = 5, MADE = 6 };
 
-static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+static const struct eng_model_config models[] = {{.name = "small", .path = shallow_path}};
 static const char *const said[N_REQUESTS] = {"The capital of France is", "One two three four five six",
 					     "The capital of France is not", "A fox",
 					     "Tell me of hens and of foxes, and"};
@@ -308,5 +309,5 @@ int main(void)
 		return cmocka_run_group_tests(orders, make_tiny_model, drop_tiny_model);
 	const struct CMUnitTest tests[] = {cmocka_unit_test(same_ahead), cmocka_unit_test(same_in_other_chunks),
 					   cmocka_unit_test(same_with_drafts), cmocka_unit_test(fails_ahead)};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, make_shallow_model, drop_shallow_model);
 }

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "engine/core/rehearsal.h"
 #include "tests/kernels/only_cuda.h"
+#include "tests/kernels/shallow_model.h"
 #include "tests/support/small_engine.h"
 
 enum { LONG = 330 }; /* tokens: over a block of positions */
@@ -58,7 +59,7 @@ static void serve(struct run *r)
 
 static void case_of(const char *kv_type)
 {
-	static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+	static const struct eng_model_config models[] = {{.name = "small", .path = shallow_path}};
 	struct eng_config cfg = small_engine("cuda-emulated", models, 1);
 	cfg.kv_bytes = 32 << 20;
 	cfg.kv_type = kv_type;
@@ -84,7 +85,7 @@ static void test_rehearsal(void **state)
 /* A model that is READY, of which the step thread has let go. */
 static struct eng_model *alone(struct run *r)
 {
-	static const struct eng_model_config models[] = {{.name = "small", .path = "etc/models/demo-small.gguf"}};
+	static const struct eng_model_config models[] = {{.name = "small", .path = shallow_path}};
 	struct eng_config cfg = {.models = models,
 				 .n_models = 1,
 				 .backend = "cuda-emulated",
@@ -161,5 +162,5 @@ int main(void)
 	    cmocka_unit_test(test_stopping),
 	    cmocka_unit_test(test_no_memory),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, make_shallow_model, drop_shallow_model);
 }
