@@ -161,14 +161,13 @@ units() {
 }
 
 # Of `test`: what is all arithmetic is run as it ships; the rest with sanitizers only, which see more and cost it
-# little. One is run both ways, with sanitizers in a part of what it draws. (`make unit` runs everything as
+# little. Some are run both ways, with sanitizers in a part of what they draw (part.h). (`make unit` runs everything as
 # it ships, `make unit SAN=address,undefined` with them.) The longest first.
 arithmetic=(tests/unit/engine/{core/test_{encoders,families,invariance,latent,recurrent,speculation,weight_types,windows},kv/test_kv_types}.c
 	tests/unit/engine/{core/test_golden,sample/test_sampler{,_reference}}.c tests/unit/gateway/parts/test_parts_corpus.c)
-both=(tests/unit/engine/step/test_draft_prefix.c)
+both=(tests/unit/engine/{step/test_draft_prefix,model/test_{adapters,model},core/test_engine}.c)
 kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
-long=(tests/unit/engine/{model/test_model,step/test_draft_prefix,core/test_engine}.c
-	tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_coalesce_faults}.c)
+long=(tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_coalesce_faults}.c)
 
 # first A… -- B…: those of A, then those of B that are not among them.
 first() {

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "tests/support/part.h"
 #include "tests/support/tiny_gguf.h"
 #include "base/fault.h"
 #include "engine/kv/kv.h"
@@ -30,7 +31,7 @@ static struct eng_config config(void)
 				   .max_prompt_bytes = 1 << 20};
 }
 
-enum { MANY = 32 };
+enum { MANY = PART_OF(32) };
 
 static char chats[MANY][512];
 

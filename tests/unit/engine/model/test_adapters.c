@@ -14,9 +14,10 @@
 #include "engine/adapter/adapter_merge.h"
 #include "engine/kv/kv.h"
 #include "engine/model/adapters.h"
+#include "tests/support/part.h"
 #include "tests/support/random_file.h"
 
-enum { PAGE = 16, SEQS = 5, SEQ_PAGES = 3, LENGTH = 40, MAX_ROWS = SEQS * LENGTH, VOCAB = 512, ADAPTERS = 3 };
+enum { PAGE = 16, SEQS = 5, SEQ_PAGES = 3, LENGTH = PART_OF(40), MAX_ROWS = SEQS * LENGTH, VOCAB = 512, ADAPTERS = 3 };
 
 static const char *in_dir(const char *name)
 {
@@ -226,7 +227,7 @@ static void test_patterns(void **arg)
 			 few[ADAPTER_TARGETS] = {16, 0, 16, 0, 0, 9, 0};
 	static const char *const shapes[] = {"tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"};
 	static const int types[] = {KN_F32, KN_BF16, KN_F16, KN_F32};
-	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+	for (size_t s = 0; s < PART_OF(sizeof shapes / sizeof *shapes); s++) {
 		write_base(shapes[s], "f32");
 		for (int i = s == 0 ? 0 : 1; i < 3; i++) {
 			if (floats(i) == NULL)

@@ -15,12 +15,13 @@
 #include "engine/kv/kv.h"
 #include "engine/model/model.h"
 #include "kernels/kernels.h"
+#include "tests/support/part.h"
 #include "tests/support/tiny_gguf.h"
 
 #define SMALL "etc/models/demo-small.gguf"
 #define LARGE "etc/models/demo-large.gguf"
 
-enum { PAGE_TOKENS = 16, SEQ_PAGES = 6, N_SEQS = 3, LENGTH = 70, MAX_ROWS = 80 };
+enum { PAGE_TOKENS = 16, SEQ_PAGES = 6, N_SEQS = 3, LENGTH = PART_OF(70), MAX_ROWS = 80 };
 
 /* ---- refusals ---- */
 
