@@ -12,7 +12,7 @@ import { until } from './client.mjs';
 import { freePorts } from './harness.mjs';
 
 const START_MS = 60_000;
-const QUIET = { 'browser.download.alwaysOpenPanel': false, // it takes the focus
+const QUIET = { 'layout.frame_rate': 20, 'accessibility.force_disabled': 1, 'browser.download.alwaysOpenPanel': false, // it takes the focus
   'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
   'browser.aboutwelcome.enabled': false, 'browser.safebrowsing.update.enabled': false, 'browser.search.update': false,
   'datareporting.policy.dataSubmissionEnabled': false, 'extensions.update.enabled': false, 'network.captive-portal-service.enabled': false,
