@@ -88,12 +88,19 @@ static uint64_t state_bytes(const struct eng_model *m)
 	return m->inspected ? arch_state(&m->info.arch) * sizeof(float) : 0;
 }
 
+/* States for drafts: of all sequences, and of each a copy to go back to. */
+static uint64_t draft_states(const struct engine *e, const struct eng_model *m)
+{
+	return spec_may_draft(e, m) ? 2 * (uint64_t)e->cfg.max_sequences : 0;
+}
+
 /* Bytes of every model's states for all sequences, and as many snapshots. */
 static uint64_t least_states(const struct engine *e)
 {
 	uint64_t all = 0;
 	for (int i = 0; i < e->n_models; i++)
-		all += 2 * (uint64_t)e->cfg.max_sequences * state_bytes(&e->models[i]);
+		all +=
+		    (2 * (uint64_t)e->cfg.max_sequences + draft_states(e, &e->models[i])) * state_bytes(&e->models[i]);
 	return all;
 }
 
@@ -102,7 +109,7 @@ static uint64_t least_states(const struct engine *e)
  * states. */
 static uint64_t plan_states(struct engine *e, uint64_t budget)
 {
-	uint64_t rows = (uint64_t)e->cfg.max_sequences, n = 0, all = 0;
+	uint64_t n_sequences = (uint64_t)e->cfg.max_sequences, n = 0, all = 0;
 	for (int i = 0; i < e->n_models; i++)
 		n += state_bytes(&e->models[i]) > 0;
 	for (int i = 0; i < e->n_models && n > 0; i++) {
@@ -110,9 +117,10 @@ static uint64_t plan_states(struct engine *e, uint64_t budget)
 		uint64_t bytes = state_bytes(m);
 		if (bytes == 0)
 			continue;
+		uint64_t rows = n_sequences + draft_states(e, m);
 		uint64_t half = kv_states_plan(bytes, budget / 2 / n, MOST_SNAPSHOTS + rows);
 		m->n_snapshots = kv_states_plan(bytes, budget / 4 / n, MOST_SNAPSHOTS);
-		m->n_snapshots = m->n_snapshots > rows ? m->n_snapshots : rows;
+		m->n_snapshots = m->n_snapshots > n_sequences ? m->n_snapshots : n_sequences;
 		if (rows + m->n_snapshots > half)
 			m->n_snapshots = half > rows ? half - rows : 0;
 		all += (rows + m->n_snapshots) * bytes;

@@ -110,6 +110,9 @@ static int make_pool(struct eng_model *m)
 	layout.n_pages = (int)n_draft;
 	if (rc == 0 && spec_may_draft(e, m) && n_draft > 0)
 		rc = kv_pool_make(m->ops, m->backend, &layout, &m->draft_pool, &m->load_err);
+	if (rc == 0 && m->draft_pool != NULL && arch_is_recurrent(a))
+		rc = kv_states_create(m->ops, m->backend, arch_state(a), e->cfg.max_sequences, e->cfg.max_sequences,
+				      &m->draft_states, &m->load_err);
 	if (rc != 0)
 		return rc;
 	/* The announced context must fit for a sequence that runs alone. */

@@ -9,6 +9,9 @@
  * and missing tokens are computed before the next draft, a chunk at a time. It lives as long as the slot; when draft
  * pages run out, sequences that are not drafting lose theirs first.
  *
+ * A small model whose layers keep states has states of its own for these sequences. Before a draft the state of the
+ * text so far is copied; it goes back there unless all drafts that it has taken in have become the text.
+ *
  * Drafts are drawn like the answer, with the same random numbers, so models that agree draw the same token. All
  * sequences draft together, one step of the small model per token of the longest draft. A fault of the small model's
  * device ends that model and its drafts.
@@ -27,12 +30,21 @@ enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
 bool spec_may_draft(const struct engine *e, const struct eng_model *m)
 {
 	bool wanted = e->cfg.spec_mode == ENG_SPEC_DRAFT || e->cfg.spec_mode == ENG_SPEC_AUTO;
-	if (!wanted || m->role != PROTO_ROLE_SMALL || !m->inspected || arch_is_recurrent(&m->info.arch))
+	if (!wanted || m->role != PROTO_ROLE_SMALL || !m->inspected)
 		return false;
 	for (int i = 0; i < e->n_models; i++) {
 		if (e->models[i].role == PROTO_ROLE_LARGE && e->models[i].inspected)
 			return true;
 	}
+	return false;
+}
+
+/* Its states are rows of the slots of one model's sequences. */
+static bool has_a_pair(const struct engine *e, const struct eng_model *small)
+{
+	for (int i = 0; i < e->n_models; i++)
+		if (small->draft_states != NULL && e->models[i].drafter == small)
+			return true;
 	return false;
 }
 
@@ -61,13 +73,14 @@ void spec_pair(struct step *st, struct eng_model *m)
 		struct eng_model *large = m->role == PROTO_ROLE_SMALL ? other : m;
 		if (small->role == PROTO_ROLE_SMALL && large->role == PROTO_ROLE_LARGE &&
 		    atomic_load(&other->state) == PROTO_MODEL_READY && small->draft_pool != NULL &&
-		    large->drafter == NULL)
+		    large->drafter == NULL && !has_a_pair(e, small))
 			pair(e, large, small);
 	}
 }
 
 void spec_unpair(struct eng_model *m)
 {
+	kv_states_destroy(m->draft_states);
 	kv_pool_destroy(m->draft_pool);
 	sl_free(m->draft_tables);
 }
@@ -93,7 +106,51 @@ void draft_model_drop(struct eng_seq *s)
 {
 	while (s->spec.small_pages > 0)
 		kv_page_unref(s->model->drafter->draft_pool, table_of(s)[--s->spec.small_pages]);
-	s->spec.small_past = 0;
+	if (s->spec.small_state >= 0)
+		kv_states_give(s->model->drafter->draft_states, s->spec.small_state);
+	s->spec.small_state = -1;
+	s->spec.small_past = s->spec.small_kept = s->spec.small_fed = 0; /* a row at position 0 begins anew */
+}
+
+/* Keeps the state of all tokens of s, which the small model has. */
+static void keep_small(struct eng_seq *s)
+{
+	struct kv_states *states = s->model->drafter->draft_states;
+	if (states == NULL)
+		return;
+	if (s->spec.small_state < 0)
+		s->spec.small_state = kv_states_take(states); /* there is one for each slot */
+	s->spec.small_kept = s->spec.small_past;
+	s->spec.small_fed = 0;
+	/* A fault shows in the next step. */
+	(void)kv_states_save(states, s->slot, s->spec.small_state);
+}
+
+/* Whether the drafts that the state has taken in are the text now. */
+static bool fed_the_text(const struct eng_seq *s)
+{
+	const struct seq_spec *p = &s->spec;
+	if (p->small_kept + p->small_fed > eng_seq_n_tokens(s))
+		return false;
+	for (uint32_t i = 0; i < p->small_fed; i++)
+		if (s->tokens[p->small_kept + i] != p->draft[i])
+			return false;
+	return true;
+}
+
+void draft_model_back(struct eng_seq *s)
+{
+	struct seq_spec *p = &s->spec;
+	if (p->small_state < 0) {
+		if (p->small_past > s->sched.n_past)
+			p->small_past = s->sched.n_past;
+		return;
+	}
+	if (!fed_the_text(s)) {
+		(void)kv_states_restore(s->model->drafter->draft_states, p->small_state, s->slot);
+		p->small_past = p->small_kept;
+	}
+	p->small_fed = 0;
 }
 
 /* Frees the draft pages of a sequence that is not drafting. */
@@ -185,6 +242,7 @@ static int forward(struct drafting *d)
 			       .page_table = d->tables,
 			       .max_pages = (int)small->max_pages};
 	uint64_t begin = clock_now_ns();
+	kv_states_in_step(small->draft_states, &step);
 	int rc =
 	    model_forward(small->model, &step, kv_pool_layout(small->draft_pool), st->want, d->b.n_want, st->logits);
 	if (rc != 0)
@@ -218,6 +276,9 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 		seqs[left++] = s;
 	}
 	int rc = d.b.n_rows > 0 ? forward(&d) : 0;
+	for (int i = 0; i < left && rc == 0; i++)
+		if (seqs[i]->spec.n_draft > 1 || seqs[i]->spec.small_state < 0)
+			keep_small(seqs[i]);
 	/* All others keep n_draft until here, so that none loses its pages to a drafting sequence. */
 	for (int i = left; i < n; i++)
 		seqs[i]->spec.n_draft = 0;
@@ -241,6 +302,7 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 			if (k + 1 == s->spec.n_draft)
 				continue;
 			uint32_t pos = s->spec.small_past++;
+			s->spec.small_fed++;
 			batch_add_row(st, &d.b, s->slot, pos, s->spec.draft[k]);
 			st->want[d.b.n_want++] = d.b.n_rows - 1;
 			batch_attend(&d.b.attended, pos, 1);

@@ -82,6 +82,7 @@ struct eng_model {
 	bool rebalancing;                  /* it may exchange slabs */
 	struct kv_pool *pool, *draft_pool; /* draft_pool: for its drafts; NULL: it drafts nothing */
 	struct kv_states *states;          /* of its page tables' rows; NULL: no layer keeps a state */
+	struct kv_states *draft_states;    /* with draft_pool: of the rows of the other model's slots; or NULL */
 	uint64_t n_snapshots;              /* of states, that the loader planned for it */
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;

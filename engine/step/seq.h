@@ -108,7 +108,11 @@ struct seq_spec {
 	int32_t draft[SPEC_MAX_DRAFT];
 	int32_t state;                    /* of its layers before the draft, a slot; -1: none */
 	uint32_t small_past, small_pages; /* of the drafter's own pages: tokens in them, and how many */
-	uint32_t n_drafted, n_accepted;   /* for DONE; of all choices in the lead */
+	/* Where the drafter's layers keep a state: a slot with that of small_kept tokens, the text when it began its
+	 * last draft, or -1; and how many tokens of that draft, which nothing has settled yet, are in the state. */
+	int32_t small_state;
+	uint32_t small_kept, small_fed;
+	uint32_t n_drafted, n_accepted; /* for DONE; of all choices in the lead */
 };
 
 /* The beginning of an answer that another model made (engine/step/draft_prefix.c). */

@@ -126,9 +126,7 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		struct eng_seq *s = seq_of(plan->run[i]);
 		s->spec.n_draft = 0;
 		drop_state(s);
-		/* The drafter discards what was rejected or never verified. */
-		if (s->spec.small_past > s->sched.n_past)
-			s->spec.small_past = s->sched.n_past;
+		draft_model_back(s);
 		step.past.positions += (double)s->sched.width * (s->sched.n_past + 1);
 		step.past.reads += (double)s->sched.width * (s->sched.n_past + 1);
 		n_wide += is_searching(s) ? s->sched.width : 0;

@@ -26,7 +26,7 @@ void spec_release(struct eng_seq *s);
 
 /* m is ready: pairs it with a model of the other role, if one is ready. */
 void spec_pair(struct step *st, struct eng_model *m);
-/* Whether m, which is loading, may draft for another model and needs pages for that. */
+/* Whether m, which is loading, may draft for another model and needs pages, and maybe states, for that. */
 bool spec_may_draft(const struct engine *e, const struct eng_model *m);
 /* m is unloaded; no sequence has drafts of it. */
 void spec_unpair(struct eng_model *m);
@@ -37,6 +37,8 @@ void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec
 /* Drafts at most spec.n_draft tokens for each of seqs[n] and sets n_draft to the length made: 0 while the small model
  * has not caught up with the sequence. */
 void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n);
+/* The drafter discards what was rejected or never verified; the drafts of before are in s still. */
+void draft_model_back(struct eng_seq *s);
 /* Frees the draft pages of s. */
 void draft_model_drop(struct eng_seq *s);
 

@@ -60,6 +60,28 @@ static void forks(void)
 	}
 }
 
+/* A model that is its own small one: its drafts are what it says next, but for penalties, and answers stay. */
+static void drafts_for_itself(const struct answer *expect)
+{
+	const struct eng_model_config both[] = {
+	    {.name = "large", .path = crowd_model[0].path, .role = PROTO_ROLE_LARGE},
+	    {.name = "small", .path = crowd_model[0].path, .role = PROTO_ROLE_SMALL}};
+	struct eng_config cfg = crowd_config();
+	int n = crowd_n;
+	cfg.models = both;
+	cfg.n_models = 2;
+	cfg.max_sequences = 6;
+	cfg.spec_mode = ENG_SPEC_DRAFT;
+	cfg.spec_max_draft = 5;
+	cfg.spec_fixed = true;
+	crowd_n = 12;
+	struct proto_stats s = crowd_together(&cfg, expect, 1);
+	crowd_n = n;
+	print_message("%llu of %llu of its own drafts accepted; ", (unsigned long long)s.spec_accepted,
+		      (unsigned long long)s.spec_drafted);
+	assert_true(s.spec_drafted > 50 && s.spec_accepted * 10 > s.spec_drafted * 9);
+}
+
 enum { TURNS = 50 };
 
 /* Fifty turns, with others between: each turn computes no more than what is new and what is left of a page. */
@@ -111,6 +133,7 @@ static void as_alone(void **state)
 		struct proto_stats s = crowd_in_every_way(expect, 5, scarce(&a), 6); /* 5: no power of two */
 		forks();
 		conversation();
+		drafts_for_itself(expect);
 		print_message("%llu of %llu of drafts accepted; ", (unsigned long long)s.spec_accepted,
 			      (unsigned long long)s.spec_drafted);
 		crowd_assert_cached(cases[i].shape);
