@@ -149,7 +149,8 @@ static const char *half_at(struct conf *r, int i)
 	const char *word = json_string_value(json_array_get(list, (size_t)i));
 	for (size_t k = 0; k < sizeof words / sizeof *words; k++)
 		if (list != NULL ? word != NULL && (strcmp(word, words[k][1]) == 0 || strcmp(word, words[k][2]) == 0)
-				 : letters != NULL && strlen(letters) > (size_t)i && letters[i] == words[k][0][0])
+				 : letters != NULL && strnlen(letters, (size_t)i + 1) > (size_t)i &&
+				       letters[i] == words[k][0][0])
 			return words[k][0];
 	return NULL;
 }

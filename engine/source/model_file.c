@@ -22,6 +22,7 @@
 #include "engine/file/map_file.h"
 #include "engine/file/name_index.h"
 #include "engine/source/random_source.h"
+#include "engine/source/weight_plan.h"
 #include "kernels/quantize.h"
 
 struct model_file {
@@ -268,10 +269,10 @@ static bool quantizes(const struct model_tensor *t, int type)
 	/* A router is small, and its errors choose other experts. */
 	bool router = strstr(t->name, ".ffn_gate_inp") != NULL;
 	/* The biases of all experts are one tensor of two dimensions. */
-	if ((type == KN_INT4 && ends) || table || router || !text_ends(t->name, ".weight"))
+	if ((type == KN_INT4 && ends) || table || router || !weight_plan_covers(t->name, t->n_dims))
 		return false;
 	return (floats || (type == KN_INT4 && t->type == KN_Q8_0)) && t->type != type &&
-	       (t->n_dims == 2 || t->n_dims == 3) && t->dims[0] % (uint64_t)kn_type_block(type) == 0;
+	       t->dims[0] % (uint64_t)kn_type_block(type) == 0;
 }
 
 static int quantize_tensor(struct model_file *f, size_t i, int type, int n_threads, struct convert_progress *p,

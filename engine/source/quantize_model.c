@@ -90,10 +90,7 @@ static void int4_row(void *ctx, uint64_t row, uint8_t *out)
 
 /* ---- types ---- */
 
-static bool is_matrix(const struct model_tensor *t)
-{
-	return (t->n_dims == 2 || t->n_dims == 3) && text_ends(t->name, ".weight");
-}
+static bool is_matrix(const struct model_tensor *t) { return weight_plan_covers(t->name, t->n_dims); }
 
 static size_t tenths_of_bits(int type) { return kn_type_block_bytes(type) * 80 / (size_t)kn_type_block(type); }
 
@@ -122,7 +119,8 @@ static int type_of(const struct job *j, const struct model_tensor *t)
 		return t->type == KN_INT4 ? KN_Q4_0 : t->type;
 	if (is_matrix(t))
 		return plan_type(j, t);
-	return t->n_dims == 1 && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
+	bool plain = t->n_dims == 1 || text_ends(t->name, ".weight"); /* also norms and taps of two dimensions */
+	return plain && (t->type == KN_F16 || t->type == KN_BF16) ? KN_F32 : t->type;
 }
 
 /* Whether GGUF has pairs side by side where folders of the family have halves. */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "kernels/kernels.h"
 
 int weight_plan_parse(const char *name, struct weight_plan *out, struct sl_err *err)
@@ -34,6 +35,12 @@ int weight_plan_parse(const char *name, struct weight_plan *out, struct sl_err *
 		if (kn_type_in_files(kn_type_at(i)))
 			n += (size_t)snprintf(all + n, sizeof all - n, "%s, ", kn_type_name(kn_type_at(i)));
 	return sl_errf(err, SL_EINVAL, "no type is named %.40s (there are %sQ4_K_M, Q5_K_M)", name, all);
+}
+
+bool weight_plan_covers(const char *tensor, int n_dims)
+{
+	return (n_dims == 2 || n_dims == 3) && text_ends(tensor, ".weight") && !text_ends(tensor, "norm.weight") &&
+	       !text_ends(tensor, "conv1d.weight") && !text_ends(tensor, "conv.conv.weight");
 }
 
 static bool gets_more(int layer, int n_layers)

@@ -93,7 +93,7 @@ static const struct family cases[] = {
     {"granite 4, experts", "tiny-granite4moe", granite4moe, SOME_SETS},
     {"nemotron-h", "tiny-nemotron-h", nemotron_h, SOME_SETS},
     {"nemotron-h, odd", "tiny-nemotron-h-2", nemotron_h_odd, SOME_SETS},
-    {"nemotron 3", "tiny-nemotron3", nemotron3, EVERYWHERE},
+    {"nemotron 3", "tiny-nemotron3", nemotron3, SOME_SETS},
     {"nemotron 3, latent experts", "tiny-nemotron3-2", nemotron3_latent, SOME_SETS},
     {"llama 4", "tiny-llama4", llama4, EVERYWHERE},
     {"one expert", "tiny-mixtral", one_expert, SOME_SETS},

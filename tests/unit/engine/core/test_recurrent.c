@@ -116,7 +116,7 @@ static void as_alone(void **state)
 		int n_requests;
 	} cases[] = {{"tiny-lfm2-2", CROWD_MOST}, {"tiny-lfm2moe", 32},    {"tiny-qwen3.5", 48},
 		     {"tiny-qwen3.5moe", 32},     {"tiny-qwen3next", 32},  {"tiny-granite4moe", 24},
-		     {"tiny-nemotron-h-2", 24},   {"tiny-nemotron3-2", 24}};
+		     {"tiny-nemotron-h-2", 16},   {"tiny-nemotron3-2", 16}};
 	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
 	char path[256];
 	assert_non_null(expect);

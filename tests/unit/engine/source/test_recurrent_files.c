@@ -223,6 +223,45 @@ static void hostile_decays(void **state)
 	}
 }
 
+/* Norms of groups and taps stay floats when files are quantized, on disk and on load: a product reads neither. */
+static void quantized(void **state)
+{
+	(void)state;
+	static const char *const shapes[] = {"tiny-granite4", "tiny-nemotron-h", "tiny-qwen3.5", "tiny-lfm2"};
+	static const char *const types[] = {"f16", "q8_0", "q4_k"};
+	const struct kn_config kc = {.n_threads = 1, .max_rows = 4, .max_width = 4096};
+	char in[256], out[256];
+	md_path(in, dir, "model.gguf");
+	md_path(out, dir, "out.gguf");
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+		for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+			struct sl_err err = {0};
+			struct quantize_how how = {.replace = true, .n_threads = 1};
+			struct model_quantize on_load = {.type = KN_Q8_0, .n_threads = 1};
+			struct model_how loading = {.quantize = k == 0 ? &on_load : NULL};
+			const struct kn_ops *o = kn_select("auto", &err);
+			struct kn_backend *b;
+			struct model *m = NULL;
+			random_file("model.gguf", shapes[i], "f32", 3, 1);
+			assert_int_equal(weight_plan_parse(types[k], &how.plan, &err), 0);
+			if (quantize_model(in, out, &how, NULL, NULL, &err) != 0)
+				fail_msg("%s", err.text);
+			struct model_file *f = opened("out.gguf");
+			for (size_t t = 0; t < model_file_n_tensors(f); t++) {
+				const struct model_tensor *x = model_file_tensor_at(f, t);
+				if (strstr(x->name, "norm") != NULL || strstr(x->name, "conv1d") != NULL ||
+				    strstr(x->name, ".conv.") != NULL)
+					assert_int_equal(x->type, KN_F32);
+			}
+			model_file_close(f);
+			assert_int_equal(o->open(&kc, &b, &err), 0);
+			if (model_load_as(out, &loading, o, b, 4, 0, &m, &err) != 0)
+				fail_msg("%s as %s: %s", shapes[i], types[k], err.text);
+			model_free(m);
+			o->close(b);
+		}
+}
+
 /* ---- Hugging Face ---- */
 
 #define HYBRID                                                                                           \
@@ -588,6 +627,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(hostile_keys, setup, teardown),
 	    cmocka_unit_test_setup_teardown(hostile_tensors, setup, teardown),
 	    cmocka_unit_test_setup_teardown(hostile_decays, setup, teardown),
+	    cmocka_unit_test_setup_teardown(quantized, setup, teardown),
 	    cmocka_unit_test_setup_teardown(configurations, setup, teardown),
 	    cmocka_unit_test_setup_teardown(lfm2_in_both_formats, setup, teardown),
 	    cmocka_unit_test_setup_teardown(nemotron_in_both_formats, setup, teardown),
