@@ -41,8 +41,8 @@ struct layer_latent {
 /* A mixture (experts.c). */
 struct layer_experts {
 	struct kn_weight router, shared_gate;
-	struct kn_weight latent_down,
-	    latent_up;                  /* between the stream and what experts read and write; empty: the same */
+	/* Between the stream and the vectors that experts read and write; empty: they do so with the stream. */
+	struct kn_weight latent_down, latent_up;
 	struct kn_weight *weights;      /* [3·n]: gates, ups, downs */
 	float *choice_bias;             /* NULL, or added to the scores for the choice */
 	float *router_bias, *biases[3]; /* NULL: none; of gates, ups, downs of all experts */
