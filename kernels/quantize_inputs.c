@@ -143,6 +143,23 @@ bool kn_quantizes_for(int type)
 
 /* ---- rounding ---- */
 
+typedef float f4 __attribute__((vector_size(16)));
+
+/* x -= by · row; each element by itself, so vectors change no bits. */
+static void subtract(float *x, const float *row, float by, size_t n)
+{
+	size_t j = 0;
+	for (; j + 4 <= n; j += 4) {
+		f4 a, b;
+		memcpy(&a, x + j, sizeof a);
+		memcpy(&b, row + j, sizeof b);
+		a -= by * b;
+		memcpy(x + j, &a, sizeof a);
+	}
+	for (; j < n; j++)
+		x[j] -= by * row[j];
+}
+
 /* Rounds x[first … first + n) of a group of m values, and changes those after each. */
 static void round_block(const struct holds *h, float *x, const float *factor, size_t first, size_t n, size_t m,
 			uint8_t *q)
@@ -154,8 +171,7 @@ static void round_block(const struct holds *h, float *x, const float *factor, si
 		int index = kn_grid_index(&h->grid, kn_over(x[i] - offset, scale));
 		float rest = (x[i] - (scale * kn_grid_value(&h->grid, index) + offset)) / row[i];
 		q[k] = (uint8_t)index;
-		for (size_t j = i + 1; j < m; j++)
-			x[j] -= rest * row[j];
+		subtract(x + i + 1, row + i + 1, rest, m - i - 1);
 	}
 }
 

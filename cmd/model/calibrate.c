@@ -50,15 +50,41 @@ static struct moments *site_at(struct calibration *c, int layer, enum model_site
 	return &c->sites[layer * MODEL_SITES + (int)site];
 }
 
-/* sums[i][j] += Σ x[row][i] · x[row][j], j from i on. */
+typedef float f4 __attribute__((vector_size(16)));
+
+static f4 load(const float *x)
+{
+	f4 v;
+	memcpy(&v, x, sizeof v);
+	return v;
+}
+
+/* to[j] += Σ of ROWS rows: row[i] · row[j], j from i on. */
+enum { ROWS = 4 };
+static void add_products(float *to, const float *x, size_t width, size_t i, size_t m)
+{
+	const float *r[ROWS] = {x, x + width, x + 2 * width, x + 3 * width};
+	size_t j = i;
+	for (; j + 4 <= m; j += 4) {
+		f4 sum = (r[0][i] * load(r[0] + j) + r[1][i] * load(r[1] + j)) +
+			 (r[2][i] * load(r[2] + j) + r[3][i] * load(r[3] + j));
+		sum += load(to + j);
+		memcpy(to + j, &sum, sizeof sum);
+	}
+	for (; j < m; j++)
+		to[j] += (r[0][i] * r[0][j] + r[1][i] * r[1][j]) + (r[2][i] * r[2][j] + r[3][i] * r[3][j]);
+}
+
+/* sums[i][j] += Σ x[row][i] · x[row][j], j from i on. A row of sums stays in the cache for all rows of x. */
 static void add_group(float *sums, const float *x, size_t width, size_t m, int n_rows)
 {
 	for (size_t i = 0; i < m; i++) {
-		float *to = sums + i * m;
-		const float *row = x;
-		for (int r = 0; r < n_rows; r++, row += width)
+		int r = 0;
+		for (; r + ROWS <= n_rows; r += ROWS)
+			add_products(sums + i * m, x + (size_t)r * width, width, i, m);
+		for (; r < n_rows; r++)
 			for (size_t j = i; j < m; j++)
-				to[j] += row[i] * row[j];
+				sums[i * m + j] += x[(size_t)r * width + i] * x[(size_t)r * width + j];
 	}
 }
 

@@ -23,6 +23,8 @@ struct document {
 	const char *text;
 	size_t n, counts;
 	const uint8_t *trust;
+	bool
+	    answer; /* what counts ends with the token that ends an answer: no model writes what templates put behind */
 };
 
 /* ---- pieces ---- */
@@ -85,6 +87,9 @@ static int add_document(struct reading *r, const struct document *d)
 	size_t first = ids.n;
 	if (rc == 0)
 		rc = encode(r, d, d->counts, d->n, &ids);
+	for (size_t i = first; i < ids.n && d->answer; i++)
+		if (tokenizer_is_end(r->tok, ids.ids[i]))
+			ids.n = i + 1;
 	if (rc != 0) {
 		sl_errf(r->err, rc, "the text cannot be tokenized: %s", sl_code_name(rc));
 	} else if (bos.n >= (size_t)r->most) {
@@ -123,7 +128,7 @@ static int render(const struct reading *r, const json_t *line, const json_t *mes
 	return rc;
 }
 
-/* The last message counts, with what the template puts after it. */
+/* The last message counts. */
 static int add_chat(struct reading *r, const json_t *line)
 {
 	struct sl_buf all, prompt, trust, ignored;
@@ -144,7 +149,8 @@ static int add_chat(struct reading *r, const json_t *line)
 		rc = add_document(r, &(struct document){.text = (const char *)buf_data(&all),
 							.n = all.len,
 							.counts = prompt.len,
-							.trust = buf_data(&trust)});
+							.trust = buf_data(&trust),
+							.answer = true});
 	json_decref(messages);
 	for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
 		buf_dispose(bufs[i]);

@@ -4,7 +4,7 @@
  *
  * A file whose name ends in .jsonl has a document in each line: {"text": …}, of which everything counts; {"prompt": …,
  * "text": …} and {"messages": […]}, of which the text after the prompt and the last message count (the others are their
- * context). Any other file is one text.
+ * context; the token that ends an answer is the last that counts). Any other file is one text.
  */
 #ifndef CMD_TEXT_PIECES_H
 #define CMD_TEXT_PIECES_H
