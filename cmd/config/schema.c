@@ -36,7 +36,7 @@
 #define HOUR 3600000.0
 
 static const char *const subsystem_levels[] = {"default", "debug", "info", "warn", "error", NULL};
-#define ROW_LEVEL(name, of) ROW_ENUM("log.levels." name, ROOT(log_levels[of]), "default", subsystem_levels)
+#define ROW_LEVEL(key, of) ROW_ENUM(key, ROOT(log_levels[of]), "default", subsystem_levels)
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const backends[] = {"auto",    "cpu-ref",      "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni",
 				       "cpu-amx", "cpu-amx-int8", "cuda",     "cuda-emulated", NULL};
@@ -165,15 +165,15 @@ static const struct conf_row listener_rows[] = {
 static const struct conf_row all_rows[] = {
     ROW("state", CONF_STRING, ROOT(state), "state", 1, 80),
     ROW_ENUM("log.level", ROOT(log_level), "info", log_level_names),
-    ROW_LEVEL("general", LOG_GENERAL),
-    ROW_LEVEL("step", LOG_STEP),
-    ROW_LEVEL("cache", LOG_CACHE),
-    ROW_LEVEL("cascade", LOG_CASCADE),
-    ROW_LEVEL("routing", LOG_ROUTING),
-    ROW_LEVEL("admission", LOG_ADMISSION),
-    ROW_LEVEL("access", LOG_ACCESS),
-    ROW_LEVEL("store", LOG_STORE),
-    ROW_LEVEL("admin", LOG_ADMIN),
+    ROW_LEVEL("log.levels.general", LOG_GENERAL),
+    ROW_LEVEL("log.levels.step", LOG_STEP),
+    ROW_LEVEL("log.levels.cache", LOG_CACHE),
+    ROW_LEVEL("log.levels.cascade", LOG_CASCADE),
+    ROW_LEVEL("log.levels.routing", LOG_ROUTING),
+    ROW_LEVEL("log.levels.admission", LOG_ADMISSION),
+    ROW_LEVEL("log.levels.access", LOG_ACCESS),
+    ROW_LEVEL("log.levels.store", LOG_STORE),
+    ROW_LEVEL("log.levels.admin", LOG_ADMIN),
     ROW_ENUM("log.format", ROOT(log_format), "text", log_formats),
     ROW("log.requests.to", CONF_STRING, ROOT(gateway.requests.to), "off", 1, 4000),
     ROW("log.requests.sample", CONF_FLOAT, ROOT(gateway.requests.sample), "1", 0, 1),

@@ -22,6 +22,8 @@ const { exportPieces, importInto, readExport } = await load('transfer.js');
 const { Store, chatOfKey, memoryStorage, mergeMessages, newId, newTurn } = await load('store.js');
 const { keysOfFragment, Keys } = await load('keys.js');
 const { LANGUAGES, words, pickLanguage, t } = await load('i18n.js');
+await load('admin_words.js');
+const { pathOf: curveOf } = await load('admin_charts.js');
 const { tokens } = await load('code.js');
 const { leftOf } = await load('usage.js');
 
@@ -914,14 +916,36 @@ test('both languages have the same words with the same placeholders', () => {
   assert.equal(t('e429wait', { n: '{n} $&' }), 'You may try again in {n} $&.');
 });
 
+test('the administrators’ charts have gaps where there was no value or no sample', () => {
+  const scale = { from: 0, to: 300, top: 10, gap: 12 };
+  assert.equal(curveOf([], [], scale), '');
+  assert.equal(curveOf([0, 5], [null, null], scale), '');
+  assert.equal(curveOf([0, 5, 10], [0, 10, 5], scale), 'M0.0 70.0h0.1L5.0 0.0L10.0 35.0');
+  assert.equal(curveOf([0, 5, 10], [1, null, 20], scale), 'M0.0 63.0h0.1M10.0 0.0h0.1'); // above the top is at the top
+  assert.equal(curveOf([0, 100], [0, 0], scale), 'M0.0 70.0h0.1M100.0 70.0h0.1');
+});
+
+test('every word of the administrators’ page is there', async () => {
+  const used = new Set();
+  for (const name of ['admin.js', 'admin_charts.js', 'admin.html'])
+    for (const [, a, b, c] of (await readFile(new URL(name, www), 'utf8')).matchAll(/\bt\('(\w+)'|data-t(?:-\w+)?="(\w+)"|'([acs][A-Z]\w+)'/g)) used.add(a ?? b ?? c);
+  for (const word of used) assert.ok(Object.hasOwn(words, word), word);
+  for (const word of Object.keys(words).filter((w) => /^(admin|[acs][A-Z])/.test(w) && !(/^(ask|search|show|sure)/.test(w)))) assert.ok(used.has(word), `${word} is not used`);
+});
+
 test('the files are small, ask for nothing outside, and never parse a string as HTML or code', async () => {
   let total = 0;
   let packed = 0;
+  let admin = 0; // of the administrators' page, which the other one does not load
   for (const name of await readdir(www)) {
     if (name.endsWith('.d.ts') || name === 'vendor') continue; // not loaded by the page; page_math.test.mjs checks libraries
     const text = await readFile(new URL(name, www), 'utf8');
-    total += Buffer.byteLength(text);
-    packed += gzipSync(text).length;
+    if (name.startsWith('admin')) {
+      admin += Buffer.byteLength(text);
+    } else {
+      total += Buffer.byteLength(text);
+      packed += gzipSync(text).length;
+    }
     const outside = text.match(/\b(?:https?:)?\/\/[a-z0-9.-]+\.[a-z]{2,}/gi) ?? [];
     assert.deepEqual(outside.filter((u) => u !== 'http://www.w3.org'), [], name);
     assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|\beval\(|new Function|srcdoc/, name);
@@ -930,6 +954,7 @@ test('the files are small, ask for nothing outside, and never parse a string as 
   }
   assert.ok(total < 340_000, `${total} bytes`);
   assert.ok(packed < 115_000, `${packed} bytes compressed`);
+  assert.ok(admin < 45_000, `${admin} bytes for administrators`);
 });
 
 test('what is left: the scarcer limit of each kind, nothing where nothing is limited', () => {
