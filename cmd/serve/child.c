@@ -194,7 +194,7 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 	close_lines(c);
 	c->pid = pid;
 	memcpy(c->lines, ours, sizeof ours);
-	c->has_beaten = c->hung = false;
+	c->has_beaten = c->hung = c->dumps = false;
 	child_set_state(c, CHILD_RUNNING);
 	c->beat_ns = c->since_ns;
 	c->due_ns = UINT64_MAX;
@@ -281,6 +281,7 @@ void child_read_beats(struct child *c, void (*on_byte)(void *ctx, struct child *
 			break;
 		}
 		c->has_beaten = true;
+		c->dumps = false;
 		c->beat_ns = clock_now_ns();
 		for (ssize_t i = 0; i < n; i++)
 			on_byte(ctx, c, bytes[i]);
@@ -295,7 +296,7 @@ uint64_t child_deadline(const struct supervise_config *cfg, const struct child *
 		return c->due_ns;
 	if (c->what->foreign_exe != NULL)
 		return UINT64_MAX;
-	uint64_t patience = c->has_beaten ? cfg->hang_ms : cfg->first_beat_ms;
+	uint64_t patience = (c->has_beaten ? cfg->hang_ms : cfg->first_beat_ms) + (c->dumps ? CHILD_DUMP_MS : 0);
 	uint64_t silent = c->beat_ns + patience * NS_PER_MS;
 	return silent < c->due_ns ? silent : c->due_ns;
 }

@@ -22,6 +22,8 @@
 #include "base/fd_pass.h"
 #include "cmd/serve/supervise.h"
 
+enum { CHILD_DUMP_MS = 200 };
+
 enum child_state {
 	CHILD_WAITING,
 	CHILD_RUNNING,
@@ -44,6 +46,7 @@ struct child {
 	bool was_ready;     /* ever, over all restarts */
 	bool has_beaten;    /* since the last start */
 	bool hung;          /* killed by us for silence */
+	bool dumps;         /* silent: it was asked for its flight recorder, and is killed CHILD_DUMP_MS later */
 	unsigned failures;  /* in a row */
 	uint64_t since_ns;  /* of the current state */
 	uint64_t beat_ns;   /* last sign of life */

@@ -342,6 +342,12 @@ static void on_deadline(struct supervisor *s, struct child *c)
 		return;
 	}
 	uint64_t now = clock_now_ns();
+	if (c->due_ns > now && !c->dumps) {
+		/* A hung thread does not keep the main one from writing what all were doing. */
+		c->dumps = true;
+		kill(c->pid, SIGUSR1);
+		return;
+	}
 	if (c->due_ns > now)
 		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c), c->what->name,
 			  (int)c->pid, (unsigned long long)((now - c->beat_ns) / NS_PER_MS));

@@ -333,8 +333,8 @@ static void nobody_waits_for_a_foreign_child(void **unused)
 
 /* `test child NAME HOW --beat-fd N --handover-fd N [--takeover]` says NAME-up (or NAME-takeover), then
  * NAME-hup, NAME-usr1, NAME-usr2 and NAME-term for signals; ends on the last one. HOW, letters: r it gets ready; s a
- * while later; u ends on SIGUSR2; x exits with 78 at once; k is killed at once; t does not mind SIGTERM; h, f, e ask
- * for a reload, the flight recorders, the end. */
+ * while later; u ends on SIGUSR2; x exits with 78 at once; k is killed at once; t does not mind SIGTERM; q falls
+ * silent; h, f, e ask for a reload, the flight recorders, the end. */
 static int child_main(int argc, char **argv)
 {
 	const char *name = argv[2], *how = argv[3];
@@ -362,7 +362,7 @@ static int child_main(int argc, char **argv)
 		if (i == 5 && strchr(how, 's') != NULL && write(beat, "r", 1) != 1)
 			return 1;
 		int number = sigtimedwait(&set, NULL, &turn);
-		if (write(beat, "a", 1) != 1)
+		if ((strchr(how, 'q') == NULL || i == 0) && write(beat, "a", 1) != 1)
 			return 1;
 		if (number < 0)
 			continue;
@@ -420,6 +420,7 @@ static void say_all(void *ctx)
 static uint64_t retired_ms = 30000;
 /* How the child behaves that is not replaceable. */
 static const char *how_of_a = "r";
+static uint64_t silence_ms = 5000;
 
 static struct run start_replaceable(const char *first, const char *second)
 {
@@ -444,7 +445,7 @@ static struct run start_replaceable(const char *first, const char *second)
 		    .exe = "/proc/self/exe",
 		    .children = children,
 		    .n_children = 2,
-		    .hang_ms = 5000,
+		    .hang_ms = silence_ms,
 		    .first_beat_ms = 5000,
 		    .backoff_min_ms = 40,
 		    .backoff_max_ms = 100,
@@ -536,6 +537,25 @@ static void a_child_may_ask(void **unused)
 	kill(r.pid, SIGTERM);
 	EXPECT(&r, "old-term");
 	EXPECT(&r, "a-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+static void a_silent_one_may_say_what_it_did(void **unused)
+{
+	(void)unused;
+	silence_ms = 200;
+	struct run r = start_replaceable("rq", NULL);
+	silence_ms = 5000;
+	for (int i = 0; i < 2; i++) { /* it is killed afterwards: another one starts */
+		const char *w = word(&r);
+		while (strcmp(w, "old-usr1") != 0) {
+			assert_string_not_equal(w, "");
+			w = word(&r);
+		}
+	}
+	kill(r.pid, SIGTERM);
+	while (*word(&r) != '\0')
+		continue;
 	assert_int_equal(wait_for_end(&r), 0);
 }
 
@@ -691,6 +711,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_reload_is_told_unless_refused),
 	    cmocka_unit_test(flight_recorders_are_asked_of_all),
 	    cmocka_unit_test(a_child_may_ask),
+	    cmocka_unit_test(a_silent_one_may_say_what_it_did),
 	    cmocka_unit_test(the_new_one_takes_the_place),
 	    cmocka_unit_test(a_replaced_one_has_so_long),
 	    cmocka_unit_test(a_new_one_that_fails_is_forgotten),
