@@ -34,8 +34,8 @@ list() {
 	echo "644 $made/sluice.service $prefix/lib/systemd/system/sluice.service"
 	echo "644 $made/sluice.socket $prefix/lib/systemd/system/sluice.socket"
 	echo "644 etc/systemd/sysusers.conf $prefix/lib/sysusers.d/sluice.conf"
-	for doc in README.md README.ko.md etc/api.md etc/cascade.md etc/client.md etc/metrics.md etc/proxies.md etc/quickstart.md \
-		etc/systemd/gpu.conf etc/prometheus/sluice.rules.yml etc/grafana/sluice.json LICENSE; do
+	for doc in README.md README.ko.md etc/api.md etc/cascade.md etc/client.md etc/metrics.md etc/operate.md etc/proxies.md \
+		etc/quickstart.md etc/systemd/gpu.conf etc/prometheus/sluice.rules.yml etc/grafana/sluice.json LICENSE; do
 		echo "644 $doc $share/doc/sluice/${doc##*/}"
 	done
 }
