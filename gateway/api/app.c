@@ -252,23 +252,37 @@ static void note_refusal(const struct exchange *x)
 			    (clock_now_ns() - x->started_ns) / 1000, 0, 0);
 }
 
-/* A request for an answer that got none: it was refused, its client left, or it got a repeated one. */
+static bool is_for_vectors(const struct route *r)
+{
+	static const char *const names[] = {"embeddings", "rerank", "score", "ollama_embed"};
+	for (size_t i = 0; r != NULL && i < sizeof names / sizeof *names; i++)
+		if (strcmp(r->name, names[i]) == 0)
+			return true;
+	return false;
+}
+
+/* A request for vectors or scores; or one for an answer that got none: it was refused, its client left, or it got a
+ * repeated one. */
 static void observe_unanswered(const struct exchange *x)
 {
 	const struct gw_tier_config *tier = x->key != NULL ? x->key->tier : NULL;
-	if (x->observed || x->route == NULL || !x->route->takes_idempotency_key)
+	const bool vectors = is_for_vectors(x->route);
+	if (x->observed || x->route == NULL || !(x->route->takes_idempotency_key || vectors))
 		return;
 	const struct observed o = {.request_id = x->id,
 				   .trace = x->trace,
-				   .model = "",
+				   .model = vectors ? x->model : "",
 				   .tier = tier != NULL ? tier->name : NULL,
 				   .tenant = x->key != NULL ? x->key->tenant : 0,
 				   .ended_by = x->status == 0     ? "client"
 					       : x->status >= 400 ? "refused"
+					       : vectors          ? "vectors"
 								  : "repeated",
 				   .status = x->status,
 				   .failed = x->status >= 500,
 				   .left = x->status == 0,
+				   .vectors = vectors,
+				   .n_prompt = vectors ? x->n_prompt : 0,
 				   .started_ns = x->complete_ns,
 				   .ended_ns = clock_now_ns()};
 	observe_end(&o, NULL, x->snapshot->sinks);

@@ -448,6 +448,9 @@ static struct embed_run *create(struct exchange *x, int model, int n)
 	r->model = model;
 	r->n = n;
 	r->n_ctx = m->n_ctx;
+	const size_t n_name = strnlen(m->name, sizeof x->model - 1);
+	memcpy(x->model, m->name, n_name);
+	x->model[n_name] = '\0';
 	r->width = (m->does & PROTO_DOES_RANK) != 0 ? 1 : m->n_embd;
 	buf_init(&r->pair, PROTO_MAX_PAYLOAD);
 	gw_timer_init(&r->timer, on_timer);

@@ -72,6 +72,8 @@ void history_answer(const struct observed *o)
 	const uint64_t ttft = observed_ttft_ns(o);
 	const bool refused = !o->has_answer || o->status >= 400;
 	const bool cascaded = o->cascade != NULL && o->cascade[0] != '\0';
+	if (o->vectors)
+		return;
 	add(ANSWERS, !refused);
 	add(REFUSED, refused && o->status >= 400);
 	add(FAILED, o->failed);

@@ -39,7 +39,7 @@ static bool is_late(const struct observed *o)
 
 enum observed_verdict observed_judge(const struct observed *o)
 {
-	if (o->tier == NULL || (o->status >= 400 && o->status < 500))
+	if (o->vectors || o->tier == NULL || (o->status >= 400 && o->status < 500))
 		return OBSERVED_NOT_JUDGED;
 	if (o->failed)
 		return OBSERVED_BAD;

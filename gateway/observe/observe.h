@@ -57,6 +57,7 @@ struct observed {
 	bool left;       /* its reader left, or a newer request replaced it */
 	bool shared;     /* the generation of another request */
 	bool continued;  /* another gateway began it: has_answer is false */
+	bool vectors;    /* a request for vectors or scores: recorded, not judged, has_answer is false */
 	uint64_t started_ns, submitted_ns, first_ns, ended_ns; /* by clock_now_ns; 0: not. started: its body had come */
 	uint64_t switched_ns;                                  /* when the cascade decided for its large model */
 	uint64_t ttft_target_ns, itl_target_ns;                /* 0: none */

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
-import { user } from './client.mjs';
+import { until, user } from './client.mjs';
 import { request, SLUICE, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
 
@@ -28,7 +28,7 @@ describe('embeddings', () => {
   let server, openai, doc;
   before(async () => {
     for (const shape of shapes) execFileSync(SLUICE, ['model', 'random', '--shape', shape, '--type', 'f32', join(folder, `${shape}.gguf`)]);
-    server = await startServer({ edit: models });
+    server = await startServer({ edit: models, sets: ['log.requests.to=stderr'] });
     openai = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0 });
     doc = JSON.parse((await request(server.http, '/openapi.json')).body);
   });
@@ -56,6 +56,22 @@ describe('embeddings', () => {
     assert.deepEqual([r.status, r.json.error.code, r.json.error.param], [status, code, param], JSON.stringify(r.json));
     assert.match(r.json.error.message, words);
   };
+  test('each request has a record, which has no text and is not judged', async () => {
+    const records = () => server.log().split('\n').filter((l) => l.startsWith('{"time"')).map((l) => JSON.parse(l));
+    const ask = (path, body) => request(server.http, path, { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+    const one = await ask('/v1/embeddings', { model: 'tiny-bert', input: 'kumquat-7319' });
+    const scored = await ask('/v1/score', { model: 'tiny-reranker', text_1: 'a', text_2: ['b', 'c'] });
+    const wrong = await ask('/v1/embeddings', { model: 'none', input: 'a' });
+    assert.deepEqual([one.status, scored.status, wrong.status], [200, 200, 404]);
+    const of = (r) => records().find((l) => l.request_id === r.headers['x-request-id']);
+    assert.ok(await until(() => [one, scored, wrong].every(of), 60_000), server.log());
+    const { model, tier, status, ended_by, good, tokens_in } = of(one);
+    assert.deepEqual({ model, tier, status, ended_by, good }, { model: 'tiny-bert', tier: 'paid', status: 200, ended_by: 'vectors', good: null });
+    assert.equal(tokens_in, JSON.parse(one.body).usage.prompt_tokens);
+    assert.deepEqual([of(scored).model, of(scored).ended_by, of(wrong).ended_by, of(wrong).status], ['tiny-reranker', 'vectors', 'refused', 404]);
+    assert.ok(!server.log().includes('kumquat'));
+  });
+
   const vectors = async (model, input, more = {}) => (await taken('/v1/embeddings', { model, input, ...more })).data.map((d) => d.embedding);
 
   test('a vector for each input, in order, of length one', async () => {

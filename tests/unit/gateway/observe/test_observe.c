@@ -78,6 +78,9 @@ static void faults_of_the_server_are_bad_and_those_of_clients_do_not_count(void 
 	o = good();
 	o.tier = NULL;
 	assert_int_equal(observed_judge(&o), OBSERVED_NOT_JUDGED);
+	o = good();
+	o.vectors = o.failed = true;
+	assert_int_equal(observed_judge(&o), OBSERVED_NOT_JUDGED);
 }
 
 static void readers_that_leave_before_the_first_token_count_once_it_is_late(void **unused)
