@@ -34,6 +34,7 @@
  *   COUNT      a prompt's tokens             TOKENS  tokens with their text, whole UTF-8
  *   KEEP       how long an unused model stays
  *   ERASE      what is stored of a tenant's texts
+ *   LEVELS     of the log, by subsystem
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
  *                                            EMBEDDING the result of a SUBMIT that asks for one

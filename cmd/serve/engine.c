@@ -16,7 +16,6 @@ static int run_models(const struct sluice_config *cfg, const struct eng_server_c
 		return 1;
 	}
 	sluice_engine_config(cfg, models, &eng);
-	map_file_guard();
 	int rc = engine_serve(&eng, srv);
 	sl_free(models);
 	return rc;
@@ -57,6 +56,7 @@ int cmd_engine(int argc, char **argv)
 	rc = confine(&o, &cfg, sluice_has_upstream(&cfg) ? SANDBOX_REMOTE : SANDBOX_ENGINE);
 	if (rc != 0)
 		return rc;
+	map_file_guard(); /* before the recorder, which dumps and then hands the signal on to it */
 	start_flight_recorder("engine", &cfg);
 	struct eng_server_config srv = {
 	    .socket_path = cfg.engine.socket,

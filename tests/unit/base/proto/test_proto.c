@@ -514,6 +514,28 @@ static void bounds_of_a_prefill(void **unused)
 }
 
 /* An embedding: as a prefill, and not one as well; inputs and pairs are for embeddings only. */
+static void bounds_of_levels(void **unused)
+{
+	struct sl_buf b;
+	struct proto_levels l = {.n = PROTO_MAX_LEVELS}, back;
+	struct sl_err err;
+	(void)unused;
+	buf_init(&b, 1024);
+	assert_int_equal(proto_put_levels(&b, &l), 0);
+	uint8_t *p = buf_data(&b) + PROTO_HEAD_BYTES;
+	const size_t n = b.len - PROTO_HEAD_BYTES;
+	assert_int_equal(proto_get_levels(p, n, &back, &err), 0);
+	assert_int_equal(back.n, PROTO_MAX_LEVELS);
+	p[3] = PROTO_LAST_LEVEL + 1;
+	assert_int_equal(proto_get_levels(p, n, &back, &err), SL_EPROTO);
+	p[3] = 0;
+	p[0] = PROTO_MAX_LEVELS + 1;
+	assert_int_equal(proto_get_levels(p, n, &back, &err), SL_EPROTO);
+	p[0] = PROTO_MAX_LEVELS - 1; /* a byte too many */
+	assert_int_equal(proto_get_levels(p, n, &back, &err), SL_EPROTO);
+	buf_dispose(&b);
+}
+
 static void bounds_of_an_embedding(void **unused)
 {
 	(void)unused;
@@ -764,6 +786,7 @@ int main(void)
 	    cmocka_unit_test(bounds_of_a_submit),
 	    cmocka_unit_test(a_frame_with_other_scalars),
 	    cmocka_unit_test(bounds_of_a_prefill),
+	    cmocka_unit_test(bounds_of_levels),
 	    cmocka_unit_test(bounds_of_an_embedding),
 	    cmocka_unit_test(bounds_of_given_tokens),
 	    cmocka_unit_test(encoders_refuse_what_decoders_would),
