@@ -16,7 +16,7 @@
 
 /* A first guess, and what a page costs beside its bytes. */
 static const double guess_ns_per_byte = 2, page_ns = 50e3;
-enum { FORGET_RATE_S = 60, MIN_SEGMENT = 1 << 20, MAX_SEGMENT = 256 << 20 };
+enum { FORGET_RATE_S = 60, MIN_SEGMENT = 1 << 20, MAX_SEGMENT = 256 << 20, MOST_SEGMENTS = 256 };
 
 /* ---- life ---- */
 
@@ -72,7 +72,9 @@ int disk_tier_open(const struct disk_tier_config *cfg, struct disk_tier **out, s
 		return sl_errf(err, SL_ENOMEM, "out of memory");
 	}
 	uint64_t part = cfg->max_bytes / 16;
-	part = part < MIN_SEGMENT ? MIN_SEGMENT : part > MAX_SEGMENT ? MAX_SEGMENT : part;
+	part = part > MAX_SEGMENT ? MAX_SEGMENT : part;
+	part = part < cfg->max_bytes / MOST_SEGMENTS ? cfg->max_bytes / MOST_SEGMENTS : part;
+	part = part < MIN_SEGMENT ? MIN_SEGMENT : part;
 	t->dir = -1;
 	t->folder = sl_strdup(cfg->folder);
 	t->max_bytes = cfg->max_bytes;
@@ -217,10 +219,16 @@ bool disk_tier_may(struct disk_tier *t, struct disk_health *h)
 
 /* ---- writing ---- */
 
+/* With the lock held. */
+static bool has_room(const struct disk_tier *t, uint64_t bytes)
+{
+	return t->n_jobs == 0 || (t->n_jobs < DISK_MAX_JOBS && t->job_bytes + bytes <= t->queue_bytes);
+}
+
 bool disk_tier_has_room(struct disk_tier *t, size_t bytes)
 {
 	pthread_mutex_lock(&t->lock);
-	bool room = t->job_bytes == 0 || t->job_bytes + bytes <= t->queue_bytes;
+	bool room = has_room(t, bytes);
 	pthread_mutex_unlock(&t->lock);
 	return room;
 }
@@ -259,19 +267,22 @@ int disk_tier_write(struct disk_tier *t, const struct disk_page *p, const void *
 	       (unsigned long long)bytes);
 	pthread_mutex_lock(&t->lock);
 	bool there = disk_index_find(&t->index, p->key) != NULL || is_queued(t, p->key);
-	bool room = !t->closing && (t->job_bytes == 0 || t->job_bytes + bytes <= t->queue_bytes) &&
-		    disk_tier_may(t, &t->writes_health);
-	if (!there && room)
+	bool room = !t->closing && has_room(t, bytes) && disk_tier_may(t, &t->writes_health);
+	if (!there && room) {
 		t->job_bytes += bytes;
+		t->n_jobs++;
+	}
 	pthread_mutex_unlock(&t->lock);
 	if (there)
 		return 0;
 	struct disk_job *j = room ? make_job(p, k, v, half) : NULL;
 	pthread_mutex_lock(&t->lock);
-	if (j != NULL)
+	if (j != NULL) {
 		list_push_back(&t->jobs, &j->link);
-	else if (room)
+	} else if (room) {
 		t->job_bytes -= bytes;
+		t->n_jobs--;
+	}
 	pthread_cond_signal(&t->to_write);
 	pthread_mutex_unlock(&t->lock);
 	if (j == NULL)
@@ -288,6 +299,7 @@ static void drop_jobs(struct disk_tier *t, uint64_t owner, bool all)
 			continue;
 		list_remove(it);
 		t->job_bytes -= 2 * (uint64_t)j->half;
+		t->n_jobs--;
 		sl_free(j);
 	}
 }

@@ -34,7 +34,7 @@ struct disk_tier_config {
 	const char *folder;     /* made with mode 0700 if it is not there */
 	uint64_t max_bytes;     /* of the disk, all segments together */
 	uint64_t max_age_s;     /* older pages go; 0: no bound */
-	uint64_t segment_bytes; /* 0: a sixteenth of max_bytes, at most 256 MiB */
+	uint64_t segment_bytes; /* 0: a sixteenth of max_bytes, at most 256 MiB if 256 files are enough */
 	uint64_t queue_bytes;   /* of pages that wait to be written; 0: 32 MiB */
 	uint64_t retry_ms;      /* 0: DISK_RETRY_MS */
 	enum disk_policy policy;

@@ -14,6 +14,7 @@ enum {
 	DISK_MAX_READS = 64,
 	DISK_MAX_ERASES = 256, /* owners; beyond them everything is erased */
 	DISK_QUEUE_BYTES = 32 << 20,
+	DISK_MAX_JOBS = 1024, /* pages that wait to be written */
 	DISK_READ_FAULTS = 3, /* in a row: reading stops for a while */
 };
 
@@ -53,6 +54,7 @@ struct disk_tier {
 	uint64_t held;        /* bytes of the disk, of all segments */
 	struct list jobs;     /* struct disk_job */
 	uint64_t job_bytes;
+	uint32_t n_jobs;                /* with the one that is written */
 	const struct disk_job *writing; /* NULL: none */
 	uint64_t erases[DISK_MAX_ERASES];
 	uint32_t n_erases;

@@ -536,6 +536,7 @@ static bool work(struct disk_tier *t)
 		pthread_mutex_lock(&t->lock);
 		t->writing = NULL;
 		t->job_bytes -= 2 * (uint64_t)j->half;
+		t->n_jobs--;
 		sl_free(j);
 	} else {
 		return false;

@@ -684,7 +684,7 @@ static void take_erases(struct engine *e)
 	pthread_mutex_unlock(&e->index_lock);
 	for (uint32_t i = 0; i < k.n; i++) {
 		for (int j = 0; j < e->n_models; j++)
-			if (e->models[j].disk != NULL)
+			if (is_ready(&e->models[j]) && e->models[j].disk != NULL)
 				kv_disk_forget(e->models[j].disk, k.tenants[i], k.all);
 		disk_tier_erase(e->disk, k.tenants[i]);
 	}
@@ -700,7 +700,7 @@ static void turn_disk(struct engine *e)
 	take_erases(e);
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
-		if (atomic_load(&m->state) == PROTO_MODEL_READY && m->disk != NULL && kv_disk_tick(m->disk, now))
+		if (is_ready(m) && m->disk != NULL && kv_disk_tick(m->disk, now))
 			batch_wake(m, now);
 	}
 }

@@ -163,6 +163,12 @@ static void same_in_turmoil(void **state)
 	struct eng_config cfg = with_disk();
 	for (uint64_t seed = 1; seed <= 6; seed++)
 		turmoil(&cfg, expect, seed);
+	/* As configured: read where it pays, and with deadlines. */
+	cfg.kv_disk_always = false;
+	atomic_store(&fake.step_us, 2000);
+	for (uint64_t seed = 1; seed <= 2; seed++)
+		turmoil(&cfg, expect, seed);
+	atomic_store(&fake.step_us, 0);
 	free(expect);
 }
 
