@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,8 @@ static int open_folder(struct disk_tier *t, struct sl_err *err)
 		return sl_errf(err, SL_EINVAL, "%s: %m", t->folder);
 	if (st.st_uid != geteuid() || (st.st_mode & 077) != 0)
 		return sl_errf(err, SL_EINVAL, "%s: not a folder of this user alone (mode 0700)", t->folder);
+	if (flock(t->dir, LOCK_EX | LOCK_NB) != 0)
+		return sl_errf(err, SL_EINVAL, "%s: another process uses it", t->folder);
 	return 0;
 }
 

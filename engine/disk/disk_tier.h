@@ -6,6 +6,8 @@
  *   FOLDER/secret           32 random bytes, part of every key and sum
  *   FOLDER/NUMBER.kv        segments (disk_format.h), appended to by this process or sealed by an earlier one
  *
+ * The folder is locked: one process has it.
+ *
  * One thread writes: first it scans what earlier processes left (their pages are found as soon as their segment is
  * scanned), then it appends pages, gives back bytes beyond the limit by the policy (disk_index.h), and erases. Another
  * one reads, into the caller's memory. Both queues are bounded; a page that finds its queue full is not written.

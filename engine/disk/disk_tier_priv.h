@@ -14,8 +14,9 @@ enum {
 	DISK_MAX_READS = 64,
 	DISK_MAX_ERASES = 256, /* owners; beyond them everything is erased */
 	DISK_QUEUE_BYTES = 32 << 20,
-	DISK_MAX_JOBS = 1024, /* pages that wait to be written */
-	DISK_READ_FAULTS = 3, /* in a row: reading stops for a while */
+	DISK_MAX_PAGES = 1 << 21, /* stored: their index takes some 200 bytes each */
+	DISK_MAX_JOBS = 1024,     /* pages that wait to be written */
+	DISK_READ_FAULTS = 3,     /* in a row: reading stops for a while */
 };
 
 /* A page that waits to be written, with its tokens and halves behind it. */

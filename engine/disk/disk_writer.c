@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -91,8 +92,11 @@ static bool folder_is_there(struct disk_tier *t)
 	if (mkdir(t->folder, 0700) != 0 && errno != EEXIST)
 		return false;
 	int dir = open(t->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir < 0)
+	if (dir < 0 || flock(dir, LOCK_EX | LOCK_NB) != 0) {
+		if (dir >= 0)
+			close(dir);
 		return false;
+	}
 	close(t->dir);
 	t->dir = dir;
 	while (first_of(t) != NULL)
@@ -165,15 +169,20 @@ static void remove_empty(struct disk_tier *t)
 	}
 }
 
+static bool is_full(const struct disk_tier *t, uint64_t bytes)
+{
+	return t->held + bytes > t->max_bytes || t->index.entries.n >= DISK_MAX_PAGES;
+}
+
 static bool make_room(struct disk_tier *t, uint64_t bytes)
 {
 	errno = ENOSPC;
 	if (bytes + DISK_BLOCK > t->max_bytes)
 		return false;
-	if (t->held + bytes <= t->max_bytes)
+	if (!is_full(t, bytes))
 		return true;
 	remove_empty(t);
-	while (t->held + bytes > t->max_bytes)
+	while (is_full(t, bytes))
 		if (!evict(t))
 			return false;
 	return true;

@@ -153,6 +153,10 @@ static void comes_back(void **state)
 	assert_int_equal(figure(&disk_tier_stats(tier)->pages), 50);
 	for (uint32_t i = 50; i-- > 0;)
 		assert_true(comes(1, i));
+	struct disk_tier *second;
+	struct sl_err err = {0};
+	assert_int_equal(disk_tier_open(&cfg, &second, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "another process uses it"));
 	struct stat st;
 	assert_int_equal(stat(folder, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0700);
