@@ -205,6 +205,17 @@ static void killed_while_writing(void **state)
 
 /* ---- limits ---- */
 
+static uint64_t n_segments(void)
+{
+	DIR *d = opendir(folder);
+	struct dirent *e;
+	uint64_t n = 0;
+	while ((e = readdir(d)) != NULL)
+		n += strstr(e->d_name, ".kv") != NULL;
+	closedir(d);
+	return n;
+}
+
 static void limits(void **state)
 {
 	(void)state;
@@ -241,6 +252,31 @@ static void limits(void **state)
 		disk_tier_settle(tier);
 		assert_int_equal(figure(&disk_tier_stats(tier)->pages), 0);
 	}
+}
+
+/* One page of each segment stays: they are moved together, and survive that. */
+static void compacted(void **state)
+{
+	(void)state;
+	enum { N = 60 };
+	struct disk_tier_config cfg = config();
+	cfg.max_bytes = 2 << 20;
+	cfg.segment_bytes = 256 << 10;
+	open_tier(&cfg);
+	for (uint32_t n = 0; n < N; n++) {
+		write_page(1, n);
+		for (uint32_t i = 0; i < 15; i++)
+			write_page(2 + n, i);
+		disk_tier_settle(tier);
+		for (uint32_t i = 0; i <= n; i++)
+			assert_true(comes(1, i));
+	}
+	assert_true(figure(&disk_tier_stats(tier)->bytes) <= cfg.max_bytes);
+	assert_true(n_segments() <= 20);
+	open_tier(&cfg);
+	for (uint32_t i = 0; i < N; i++)
+		assert_true(comes(1, i));
+	assert_int_equal(figure(&disk_tier_stats(tier)->damaged), 0);
 }
 
 static void age(void **state)
@@ -448,6 +484,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {TEST(comes_back),
 					   TEST(killed_while_writing),
 					   TEST(limits),
+					   TEST(compacted),
 					   TEST(age),
 					   TEST(erased),
 					   TEST(interrupted_erasure),
