@@ -262,6 +262,8 @@ static void refuses(void (*change)(int fd, uint64_t size), bool some, uint64_t d
 	run_stop(&r);
 	each_segment(change);
 	run_start(&r, &cfg);
+	if (some)
+		found(&r, 1);
 	in_turn(&r, expect, &hits);
 	engine_stats(r.e, &s);
 	assert_int_equal(hits > 0, some);
