@@ -19,10 +19,11 @@ const models = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => `${
   .replace(/    - name: demo-(small|large)\n.*\n.*\n/g, '');
 // Memory for three of five conversations.
 const sets = [`engine.kv_memory=${Math.ceil(TOKENS * 0.6 * N * 32 / 1024)}MiB`, `engine.kv_type=${kvType}`, 'engine.threads=0',
-  'engine.kv_disk.bytes=8GiB', 'gateway.tiers.paid.coalesce=off', 'gateway.tiers.paid.when_late=queue', 'gateway.tiers.paid.max_wait=10m', 'gateway.limits.first_token=10m', 'gateway.tiers.paid.deadline=20m',
+  'engine.kv_disk.bytes=8GiB', 'gateway.tiers.paid.coalesce=off', 'gateway.tiers.paid.when_late=queue', 'gateway.tiers.paid.max_wait=0', 'gateway.limits.first_token=1h',
   ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].map((k) => `gateway.tiers.paid.${k}=0`)];
 let server = await startServer({ sets, edit: models });
 const folder = join(server.state, 'kv');
+process.once('exit', () => { try { process.kill(server.pid); } catch { /* it has ended */ } });
 
 async function metric(name) {
   const found = (await server.metrics()).split('\n').filter((l) => l.startsWith(name) && /[{ ]/.test(l[name.length]));

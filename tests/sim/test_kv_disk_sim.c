@@ -212,7 +212,7 @@ static void each_segment(void (*change)(int fd, uint64_t size))
 
 static void flip(int fd, uint64_t at)
 {
-	uint8_t byte;
+	uint8_t byte = 0;
 	assert_int_equal(pread(fd, &byte, 1, (off_t)at), 1);
 	byte ^= 4;
 	assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
