@@ -38,7 +38,7 @@ static const struct {
     [PROTO_FAULT_EVENT] = {"event", PROTO_ERR_INTERNAL, true, "The model's server sent an event that can't be read."},
     [PROTO_FAULT_LONG] = {"long", PROTO_ERR_INTERNAL, true, "The model's server sent an event that is too long."},
     [PROTO_FAULT_CUT] = {"cut", PROTO_ERR_INTERNAL, true,
-			 "The model's server ended the stream before the answer was complete."},
+			 "The model's server closed the connection before its answer was complete."},
     [PROTO_FAULT_STALL] = {"stall", PROTO_ERR_INTERNAL, true, "The model's server fell silent."},
     [PROTO_FAULT_SLOW] = {"slow", PROTO_ERR_INTERNAL, false, "The answer of the model's server took too long."},
 };

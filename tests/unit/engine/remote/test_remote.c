@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The remote engine over real sockets on both sides: a client of the engine's protocol, and a server that runs models.
+ */
+#include "tests/unit/engine/core/link_client.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "engine/remote/remote.h"
+
+/* ---- the upstream ---- */
+
+static atomic_int listed, closed, begun;
+static atomic_size_t flooded;
+static atomic_bool dead; /* connections are closed at once */
+
+static bool put(int fd, const char *text)
+{
+	size_t n = strlen(text);
+	return send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+#define HEAD(type) "HTTP/1.1 200 OK\r\nContent-Type: " type "\r\nConnection: close\r\n\r\n"
+#define WORD(w) "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" w "\"}}]}\n\n"
+#define STOP                                                                              \
+	"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" \
+	"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n"
+
+/* One request's head and body; false: the client left. */
+static bool read_request(int fd, char *text, size_t room)
+{
+	size_t n = 0, want = 0;
+	while (want == 0 || n < want) {
+		ssize_t k = recv(fd, text + n, room - 1 - n, 0);
+		if (k <= 0)
+			return false;
+		n += (size_t)k;
+		text[n] = '\0';
+		const char *end = strstr(text, "\r\n\r\n"), *length = strcasestr(text, "content-length:");
+		if (end != NULL)
+			want = (size_t)(end + 4 - text) +
+			       (length != NULL && length < end ? strtoul(length + 15, NULL, 10) : 0);
+	}
+	return true;
+}
+
+static void answer(int fd, const char *text)
+{
+	char byte;
+	if (strncmp(text, "GET ", 4) == 0) {
+		listed++;
+		put(fd, HEAD("application/json") "{\"data\":[{\"id\":\"fine\"},{\"id\":\"waits\"},{\"id\":\"floods\"},{"
+						 "\"id\":\"auto\"}]}");
+		return;
+	}
+	begun++;
+	put(fd, HEAD("text/event-stream"));
+	if (strstr(text, "\"fine\"") != NULL) {
+		put(fd, WORD("one ") WORD("two ") WORD("three") STOP);
+	} else if (strstr(text, "\"waits\"") != NULL) {
+		put(fd, WORD("one "));
+		while (recv(fd, &byte, 1, 0) > 0)
+			;
+		closed++;
+	} else {
+		while (put(fd, WORD("a word that is neither short nor long, but comes again and again ")))
+			flooded += 100;
+		closed++;
+	}
+}
+
+static void *serve_one(void *arg)
+{
+	static const struct timeval patience = {.tv_sec = 120};
+	int fd = (int)(intptr_t)arg;
+	char text[16384];
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+	if (!dead && read_request(fd, text, sizeof text))
+		answer(fd, text);
+	close(fd);
+	return NULL;
+}
+
+static int listener;
+
+static void *serve(void *arg)
+{
+	(void)arg;
+	for (;;) {
+		pthread_t t;
+		int fd = accept(listener, NULL, NULL);
+		if (fd < 0)
+			return NULL;
+		pthread_create(&t, NULL, serve_one, (void *)(intptr_t)fd);
+		pthread_detach(t);
+	}
+}
+
+/* ---- the engine ---- */
+
+static char path[64], url[64];
+static pthread_t upstream;
+
+struct running {
+	struct server *server;
+	struct remote *remote;
+	pthread_t thread;
+	struct client *c;
+};
+
+static void *run(void *server)
+{
+	server_run(server);
+	return NULL;
+}
+
+static struct eng_remote_config plain(void)
+{
+	return (struct eng_remote_config){.url = url,
+					  .key_file = "",
+					  .ca_file = "",
+					  .verify = true,
+					  .connect_ms = 10000,
+					  .idle_ms = 60000,
+					  .total_ms = 600000,
+					  .health_ms = 60000,
+					  .cool_down_ms = 50,
+					  .failures = 3,
+					  .connections = 2,
+					  .max_waiting = 4};
+}
+
+static void start(struct running *r, const struct eng_remote_config *cfg)
+{
+	const struct eng_server_config srv = {.socket_path = path, .beat_fd = -1};
+	struct sl_err err;
+	snprintf(path, sizeof path, "/tmp/sluice-remote-%d.sock", (int)getpid());
+	assert_int_equal(server_create(&srv, &r->server, &err), 0);
+	if (remote_create(cfg, r->server, &r->remote, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(pthread_create(&r->thread, NULL, run, r->server), 0);
+	r->c = calloc(1, sizeof *r->c);
+	client_open(r->c, path);
+}
+
+static void stop(struct running *r)
+{
+	client_close(r->c);
+	free(r->c);
+	server_stop(r->server);
+	pthread_join(r->thread, NULL);
+	remote_destroy(r->remote);
+	server_destroy(r->server);
+}
+
+/* The next frame that says a model's state. */
+static uint8_t await_state(struct client *c, uint16_t model, uint8_t wanted)
+{
+	struct proto_model m = {0};
+	struct sl_err err;
+	do {
+		assert_true(client_next_any(c));
+		if (c->head.type == PROTO_MODEL)
+			assert_int_equal(proto_get_model(c->payload, c->head.length, &m, &err), 0);
+	} while (c->head.type != PROTO_MODEL || m.index != model || m.state != wanted);
+	return m.format;
+}
+
+static void await(const atomic_int *what, int least)
+{
+	uint64_t until = clock_now_ns() + 60 * NS_PER_S;
+	while (*what < least) {
+		assert_true(clock_now_ns() < until);
+		usleep(1000);
+	}
+}
+
+static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}";
+
+static void submit(struct client *c, uint64_t id, uint16_t model)
+{
+	struct proto_submit req = client_plain(chat, PROTO_PROMPT_CHAT, 100000);
+	req.model = model;
+	client_submit(c, id, &req);
+}
+
+/* ---- the tests ---- */
+
+static void an_answer(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	struct sl_buf text;
+	uint32_t n = 0;
+	start(&r, &cfg);
+	await_state(r.c, 2, PROTO_MODEL_READY); /* all that the list has, without what is no model */
+	submit(r.c, 5, 0);
+	client_expect(r.c, PROTO_QUEUED);
+	client_credit(r.c, 5, 100);
+	buf_init(&text, 1000);
+	struct proto_done done = client_until_done(r.c, 5, &text, &n);
+	assert_int_equal(done.finish, PROTO_FINISH_STOP);
+	assert_int_equal(done.n_prompt, 5);
+	assert_int_equal(done.n_completion, 3);
+	assert_int_equal(n, 3);
+	assert_string_equal(buf_cstr(&text), "one two three");
+	buf_dispose(&text);
+	stop(&r);
+}
+
+static void tokens_follow_credit(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	start(&r, &cfg);
+	await_state(r.c, 0, PROTO_MODEL_READY);
+	submit(r.c, 1, 0);
+	client_expect(r.c, PROTO_QUEUED);
+	for (int i = 0; i < 3; i++) {
+		client_credit(r.c, 1, 1);
+		client_expect(r.c, PROTO_TOKENS);
+		assert_int_equal(client_tokens(r.c).n, 1);
+	}
+	client_expect(r.c, PROTO_DONE);
+	stop(&r);
+}
+
+static void without_credit_nothing_is_read(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	start(&r, &cfg);
+	await_state(r.c, 2, PROTO_MODEL_READY);
+	int before = closed;
+	flooded = 0;
+	submit(r.c, 1, 2);
+	client_expect(r.c, PROTO_QUEUED);
+	client_credit(r.c, 1, 1);
+	client_expect(r.c, PROTO_TOKENS);
+	size_t last = 0;
+	do { /* until the sockets between are full */
+		last = flooded;
+		usleep(200000);
+	} while (flooded != last);
+	client_credit(r.c, 1, 100000); /* enough to take what waits */
+	uint64_t until = clock_now_ns() + 60 * NS_PER_S;
+	while (flooded == last) {
+		assert_true(client_next(r.c) && r.c->head.type == PROTO_TOKENS);
+		assert_true(clock_now_ns() < until);
+	}
+	client_cancel(r.c, 1);
+	assert_int_equal(client_until_done(r.c, 1, NULL, NULL).finish, PROTO_FINISH_CANCELLED);
+	await(&closed, before + 1);
+	stop(&r);
+}
+
+static void others_wait_for_a_connection(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	start(&r, &cfg);
+	await_state(r.c, 1, PROTO_MODEL_READY);
+	int before = begun;
+	for (uint64_t id = 1; id <= 3; id++) {
+		submit(r.c, id, 1);
+		client_expect(r.c, PROTO_QUEUED);
+		client_credit(r.c, id, 10);
+	}
+	await(&begun, before + 2);
+	client_expect(r.c, PROTO_TOKENS);
+	client_expect(r.c, PROTO_TOKENS);
+	assert_int_equal(begun, before + 2);
+	client_cancel(r.c, 1);
+	client_expect(r.c, PROTO_DONE);
+	client_expect(r.c, PROTO_TOKENS);
+	assert_int_equal(r.c->head.id, 3);
+	client_cancel(r.c, 2);
+	client_cancel(r.c, 3);
+	client_until_done(r.c, 3, NULL, NULL);
+	struct proto_stats s = client_until_idle(r.c);
+	assert_int_equal(s.cancelled, 3);
+	stop(&r);
+}
+
+static void it_dies_and_comes_back(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	cfg.health_ms = 20;
+	start(&r, &cfg);
+	await_state(r.c, 1, PROTO_MODEL_READY);
+	dead = true;
+	await_state(r.c, 0, PROTO_MODEL_FAILED);
+	int before = begun;
+	submit(r.c, 1, 0);
+	client_expect(r.c, PROTO_DONE);
+	assert_int_equal(client_done(r.c).error, PROTO_ERR_NOT_READY);
+	assert_int_equal(begun, before);
+	dead = false;
+	await_state(r.c, 0, PROTO_MODEL_READY);
+	struct proto_stats s = client_stats(r.c);
+	while (s.upstream.open != 0)
+		s = client_stats(r.c);
+	assert_int_equal(s.upstream.openings, 1);
+	assert_true(s.upstream.faults[PROTO_FAULT_CUT] >= 3);
+	submit(r.c, 2, 0);
+	client_expect(r.c, PROTO_QUEUED);
+	client_credit(r.c, 2, 10);
+	assert_int_equal(client_until_done(r.c, 2, NULL, NULL).finish, PROTO_FINISH_STOP);
+	stop(&r);
+}
+
+static void deadlines_and_silence(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	struct proto_submit req = client_plain(chat, PROTO_PROMPT_CHAT, 100);
+	cfg.idle_ms = 200;
+	start(&r, &cfg);
+	await_state(r.c, 1, PROTO_MODEL_READY);
+	req.model = 1;
+	client_submit(r.c, 1, &req);
+	client_expect(r.c, PROTO_QUEUED);
+	client_credit(r.c, 1, 10);
+	struct proto_done done = client_until_done(r.c, 1, NULL, NULL);
+	assert_int_equal(done.finish, PROTO_FINISH_ERROR);
+	assert_int_equal(done.error, PROTO_ERR_INTERNAL);
+	req.deadline_ms = 50;
+	client_submit(r.c, 2, &req);
+	done = client_until_done(r.c, 2, NULL, NULL); /* it had no credit */
+	assert_int_equal(done.finish, PROTO_FINISH_LENGTH);
+	assert_int_equal(done.length_why, PROTO_LENGTH_DEADLINE);
+	stop(&r);
+}
+
+static void it_stops_with_open_streams(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	int before = closed, started = begun;
+	start(&r, &cfg);
+	await_state(r.c, 1, PROTO_MODEL_READY);
+	for (uint64_t id = 1; id <= 4; id++) {
+		submit(r.c, id, 1);
+		client_credit(r.c, id, 10);
+	}
+	await(&begun, started + 2);
+	stop(&r);
+	await(&closed, before + 2);
+}
+
+static void bad_configurations(void **state)
+{
+	(void)state;
+	static const char *const urls[] = {"",           "ftp://x",    "http://",    "http://x/",
+					   "http://a@b", "http://x?y", "https:///v1"};
+	const struct eng_server_config srv = {.socket_path = path, .beat_fd = -1};
+	struct eng_remote_config cfg = plain();
+	struct server *s;
+	struct remote *r;
+	struct sl_err err;
+	snprintf(path, sizeof path, "/tmp/sluice-remote-%d.sock", (int)getpid());
+	assert_int_equal(server_create(&srv, &s, &err), 0);
+	for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+		cfg.url = urls[i];
+		assert_int_equal(remote_create(&cfg, s, &r, &err), SL_EINVAL);
+	}
+	cfg = plain();
+	cfg.key_file = "/no/such/key";
+	assert_int_equal(remote_create(&cfg, s, &r, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "key_file"));
+	cfg.key_file = "";
+	cfg.ca_file = "/no/such/ca";
+	assert_int_equal(remote_create(&cfg, s, &r, &err), SL_EINVAL);
+	assert_non_null(strstr(err.text, "ca_file"));
+	server_destroy(s);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof sa;
+	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(listener, (struct sockaddr *)&sa, len) != 0 || listen(listener, 64) != 0 ||
+	    getsockname(listener, (struct sockaddr *)&sa, &len) != 0)
+		return -1;
+	snprintf(url, sizeof url, "http://127.0.0.1:%u/v1", (unsigned)ntohs(sa.sin_port));
+	return pthread_create(&upstream, NULL, serve, NULL);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	shutdown(listener, SHUT_RDWR);
+	pthread_join(upstream, NULL);
+	return close(listener);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_answer),
+	    cmocka_unit_test(tokens_follow_credit),
+	    cmocka_unit_test(without_credit_nothing_is_read),
+	    cmocka_unit_test(others_wait_for_a_connection),
+	    cmocka_unit_test(it_dies_and_comes_back),
+	    cmocka_unit_test(deadlines_and_silence),
+	    cmocka_unit_test(it_stops_with_open_streams),
+	    cmocka_unit_test(bad_configurations),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
