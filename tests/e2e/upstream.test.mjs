@@ -222,7 +222,7 @@ describe('an upstream that misbehaves', { timeout: 300_000 }, () => {
   before(async () => {
     mock = await startMock();
     server = await startServer({ sets: [`engine.upstream.url=${mock.url}`, 'engine.upstream.failures=1000', 'engine.upstream.idle_timeout=1s', 'engine.upstream.total_timeout=4s', 'engine.upstream.health_interval=100ms',
-      ...mock.names.map((n) => `engine.upstream.models.${n}.role=none`)] });
+      ...mock.names.map((n) => `engine.upstream.models.${n}.${n.includes('vectors') ? 'embeddings=2' : 'role=none'}`)] });
     openai = client(server);
     assert.ok(await until(async () => await stateOf(server, 'fine') === 'ready', PATIENCE), server.log());
   });
@@ -238,6 +238,15 @@ describe('an upstream that misbehaves', { timeout: 300_000 }, () => {
     const { path, body } = mock.asked.at(-1);
     assert.deepEqual([path, body], ['/v1/chat/completions', { model: 'fine', messages: user('Hello'), temperature: 0.5, seed: 9, max_tokens: 50, stream: true, stream_options: { include_usage: true } }]);
     assert.equal((await modelsOf(server)).find((m) => m.id === 'fine').context_length, 12345, 'as its list says');
+  });
+
+  test('embeddings', async () => {
+    const r = await openai.embeddings.create({ model: 'vectors', input: ['one text', 'another'], encoding_format: 'float' });
+    for (const { embedding } of r.data) embedding.forEach((v, i) => assert.ok(Math.abs(v - [0.6, 0.8][i]) < 1e-6, String(v)));
+    assert.deepEqual([r.data.length, mock.asked.at(-1).path], [2, '/v1/embeddings']);
+    assert.deepEqual(mock.asked.slice(-2).map((a) => a.body.input).sort(), ['another', 'one text']);
+    await assert.rejects(openai.embeddings.create({ model: 'short_vectors', input: 'x' }), (e) => e.status === 500);
+    await assert.rejects(ask('vectors'), (e) => e.status === 400 || e.status === 404);
   });
 
   test('without usage its deltas are counted', async () => {

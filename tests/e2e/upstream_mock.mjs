@@ -36,6 +36,8 @@ function behaviours(mock) {
         call(1, { function: { arguments: '\\' } }), delta({}, 'tool_calls'), usage(7, 9), DONE]);
       res.end();
     },
+    vectors: fail(200, { object: 'list', data: [{ object: 'embedding', index: 0, embedding: [3, 4] }], usage: { prompt_tokens: 3, total_tokens: 3 } }),
+    short_vectors: fail(200, { object: 'list', data: [{ object: 'embedding', index: 0, embedding: [3] }] }),
     key: fail(401, error('bad key sk-123')),
     unknown: fail(404, error('no model unknown')),
     limited: fail(429, error('slow down'), { 'retry-after': '7' }),
