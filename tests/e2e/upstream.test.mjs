@@ -192,13 +192,36 @@ describe('TLS and HTTP/2 to the upstream', { timeout: 300_000 }, () => {
       const openai = client(pair.front);
       const texts = await Promise.all(Array.from({ length: 12 }, (_, i) => openai.chat.completions.create({ model: 'demo-large', messages: user(`stream number ${i} of many`) })));
       texts.forEach((r, i) => assert.equal(r.choices[0].message.content, `stream number ${i} of many`));
-      assert.match(await pair.back.metrics(), /h2/);
+      const seen = await pair.back.metrics();
+      assert.equal(metric(seen, 'sluice_http_connections{proto="h2"}'), 1);
+      assert.ok(metric(seen, 'sluice_http_requests_total{proto="h2"}') >= 13);
       await pair.front.stop();
       const asked = metric(await pair.back.metrics(), 'sluice_engine_submitted_total');
       const other = await startServer({ unready: /is not used for now/, sets: [`engine.upstream.url=${pair.back.https}/v1`, 'engine.upstream.models.demo-large.role=none', 'engine.upstream.cool_down=100ms'] });
       await other.stop();
       assert.match(other.log(), /: tls: SSL certificate problem/);
       assert.equal(metric(await pair.back.metrics(), 'sluice_engine_submitted_total'), asked);
+    } finally {
+      await pair.front.stop();
+      await pair.back.stop();
+    }
+  });
+
+  test('a reader that stands still holds up no other stream of the connection', async () => {
+    const pair = await startPair({ echo: true, https: true, engine: ['engine.echo.rate=0', 'engine.echo.context=1000000'], sets: ['gateway.tiers.paid.max_output=1000000'] });
+    try {
+      assert.ok(await until(async () => await stateOf(pair.front, 'demo-large') === 'ready', PATIENCE), pair.front.log());
+      const url = new URL(pair.front.http), socket = net.connect(url.port, url.hostname);
+      const body = JSON.stringify({ model: 'demo-large', messages: user(`repeat ${'x'.repeat(60)} `), max_tokens: 500000, stream: true });
+      socket.pause();
+      socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${pair.front.keys.paid}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+      let last = -1, still = 0;
+      const made = async () => metric(await pair.back.metrics(), 'sluice_engine_decode_tokens_total');
+      assert.ok(await until(async () => { const now = await made(); still = now === last && now > 0 ? still + 1 : 0; last = now; return still > 10; }, PATIENCE, 100), 'it is read without end');
+      const other = await client(pair.front).chat.completions.create({ model: 'demo-large', messages: user('Hello there') }, { timeout: PATIENCE });
+      assert.equal(other.choices[0].message.content, 'Hello there');
+      assert.equal(metric(await pair.back.metrics(), 'sluice_http_connections{proto="h2"}'), 1);
+      socket.destroy();
     } finally {
       await pair.front.stop();
       await pair.back.stop();
