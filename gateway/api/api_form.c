@@ -235,10 +235,23 @@ static bool use_tools(struct exchange *x, struct request_common *c, const struct
 	return rc == 0;
 }
 
+/* Of a model whose tokenizer is unknown the engine numbers tokens as it likes. */
+static bool has_ids(struct exchange *x, const struct request_common *c, const struct link_model *m)
+{
+	const char *field = c->token_ids ? "return_token_ids" : c->tokens_as_ids ? "return_tokens_as_token_ids" : NULL;
+	if (m == NULL || m->tokenizer != 0 || field == NULL)
+		return true;
+	return exchange_refuse(x, 400, "unsupported_value", field,
+			       "'%s' can't be used with the model '%s': its tokens' ids are not known here.", field,
+			       m->name);
+}
+
 bool api_form(struct exchange *x, struct request_common *c, int model, struct answer_spec *spec)
 {
 	const struct link_model *m = model_of(x, model);
 	int rc = 0;
+	if (!has_ids(x, c, m))
+		return false;
 	if (m != NULL && spec->format->item != NULL) {
 		json_t *tools = c->tools.n > 0 ? declared(&c->tools) : NULL;
 		if (tools == NULL && c->tools.n > 0)

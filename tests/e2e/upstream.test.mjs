@@ -139,7 +139,8 @@ describe('another Sluice runs the models', { timeout: 300_000 }, () => {
   });
 
   test('what it does not have is refused by name', async () => {
-    for (const [field, more] of [['typical_p', { typical_p: 0.5 }], ['best_of', { best_of: 4 }], ['use_beam_search', { use_beam_search: true, best_of: 2 }], ['prompt_logprobs', { prompt_logprobs: 1 }]])
+    for (const [field, more] of [['typical_p', { typical_p: 0.5 }], ['best_of', { best_of: 4 }], ['use_beam_search', { use_beam_search: true, best_of: 2 }], ['prompt_logprobs', { prompt_logprobs: 1 }],
+      ['return_token_ids', { return_token_ids: true }]])
       await assert.rejects(chatOf(more)(through), (e) => e.status === 400 && e.param === field, field);
   });
 
