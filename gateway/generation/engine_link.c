@@ -526,7 +526,8 @@ static int route(struct engine_link *l, const struct proto_submit *req)
 	for (int k = 0; k < l->n_conns; k++)
 		if (req->model < PROTO_MAX_MODELS && can_serve(l, req->model, k))
 			all[n++] = candidate_of(l, req, k);
-	l->choice = route_choose(&l->t->cfg->routing, all, n, n > 1 ? key_of(l, req) : 0, l->turn++);
+	l->choice = route_choose(&l->t->cfg->routing, all, n, n > 1 ? key_of(l, req) : 0, l->turn);
+	l->turn += route_took_turn(&l->choice);
 	if (n > 0)
 		return l->choice.engine;
 	return l->choice.engine = choose_soonest(l, req->model, req->priority);

@@ -75,6 +75,11 @@ struct route_choice route_choose(const struct gw_routing *r, const struct route_
 	return choice;
 }
 
+bool route_took_turn(const struct route_choice *c)
+{
+	return c->cached == 0 || (c->policy != GW_ROUTE_BY_COST && c->policy != GW_ROUTE_BY_KV);
+}
+
 static const char *const route_policies[] = {"cost", "round_robin", "least_requests", "prefix", "kv", NULL};
 
 const char *route_policy_name(int policy) { return route_policies[policy]; }

@@ -23,6 +23,7 @@
 #ifndef GATEWAY_ROUTING_H
 #define GATEWAY_ROUTING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gateway/config/gw_config.h"
@@ -47,9 +48,12 @@ struct route_choice {
 	double cached;                /* share of the prompt */
 };
 
-/* turn: grows by one with each request. key: of the prompt's beginning. */
+/* turn: grows by one with each choice for which route_took_turn is true. key: of the prompt's beginning. */
 struct route_choice route_choose(const struct gw_routing *r, const struct route_candidate *all, int n, uint64_t key,
 				 uint64_t turn);
+/* Was it made among equals, as far as its policy goes? Not where the cache has decided: prompts that are new to all
+ * engines are dealt out evenly only if those do not count. */
+bool route_took_turn(const struct route_choice *c);
 /* "cost", "round_robin", … */
 const char *route_policy_name(int policy);
 

@@ -1,48 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several engines behind one gateway: where requests go and why, what a dead engine takes with it, and what is made again.
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { chat, metric, until, user } from './client.mjs';
+import { chat, until, user } from './client.mjs';
 import { request, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
-import { samples, sum } from './prometheus.mjs';
+import { sum } from './prometheus.mjs';
+import { TWO, figures, records, traffic, words } from './engines_traffic.mjs';
 
 const PATIENCE = 60_000;
 const folder = mkdtempSync(join(tmpdir(), 'sluice-engines-'));
 chmodSync(folder, 0o777);
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-const TWO = ['gateway.threads=1', 'cache.store=memory', 'engine.kv_memory=16MiB', 'engines.b.threads=1'];
-const words = (rnd, n) => Array.from({ length: n }, () => rnd(1e6).toString(36)).join(' ');
-const figures = async (server) => samples(await server.metrics());
 const post = (server, path, body) => request(server.http, path, { method: 'POST', body: JSON.stringify(body),
   headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' } });
-const records = (file) => (existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1).map((l) => JSON.parse(l)) : []);
 const record = (file, id) => until(() => records(file).find((r) => r.request_id === id), PATIENCE);
-
-/** 80 % of the prompts begin with one of twelve texts; an engine has room for about as many prompts. */
-async function traffic(policy, file) {
-  const N = 400, WORDS = 200;
-  const server = await startServer({ sets: [...TWO, `gateway.routing.policy=${policy}`, `log.requests.to=${file}`, 'engine.kv_memory=10MiB',
-    'engine.models=', 'engine.models.m.path=etc/models/demo-small.gguf', 'gateway.default_model=m'] });
-  try {
-    const rnd = random(27), groups = Array.from({ length: 12 }, () => words(rnd, WORDS));
-    for (let i = 0; i < N; i++) {
-      const system = rnd(10) < 8 ? groups[rnd(groups.length)] : words(rnd, WORDS);
-      const r = await chat(server.http, server.keys.paid, { model: 'm', max_tokens: 1, messages: [{ role: 'system', content: system }, ...user(`q${i}`)] });
-      assert.equal(r.status, 200, r.body);
-    }
-    // The engines' own counters, once they have reported all of it.
-    const lines = await until(() => { const all = records(file); return all.length === N && all; }, PATIENCE);
-    const tokens = lines.reduce((n, r) => n + r.tokens_in, 0);
-    const all = await until(async () => { const f = await figures(server); return sum(f, 'sluice_engine_prefix_queries_total') === tokens && f; }, PATIENCE);
-    return { tokens, computed: tokens - sum(all, 'sluice_engine_prefix_hits_total'),
-      each: ['engine', 'b'].map((engine) => sum(all, 'sluice_routed_total', { engine, policy })), ttft: lines.map((r) => r.ttft_ms).sort((x, y) => x - y) };
-  } finally { await server.stop(); }
-}
 
 test('prompts that begin alike go where their beginning is cached: fewer tokens are computed', { timeout: 300_000 }, async (t) => {
   const aware = await traffic('cost', join(folder, 'cost.jsonl')), blind = await traffic('round_robin', join(folder, 'turns.jsonl'));

@@ -5,6 +5,7 @@
 # for the cleanser (CLEANSE_STRINGS), draws of the sampler (SAMPLER_DRAWS), prompts with and without speculation
 # (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (standin.sh; STANDIN_SEEDS, and whole
 # programs STANDIN_SLOW_SEEDS),
+# two engines of which one is killed over and over (KILLS),
 # eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
 # and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
@@ -53,6 +54,12 @@ for f in tests/sim/test_*.c; do
 	log=$out/$(basename "$t").log
 	SIM_STEPS=${SIM_STEPS:-10000000} timeout -k 5 $((300 * slow)) "$folder/$t" >"$log" 2>&1 </dev/null
 	result "$t" $? "$log"
+done
+
+for seed in "${seeds[@]}"; do
+	log=$out/engines-$seed.log
+	SLUICE=$folder/sluice timeout -k 5 $((900 * slow)) node tests/soak/engines.mjs "${KILLS:-100}" "$seed" >"$log" 2>&1 </dev/null
+	result "engines killed, seed $seed, $(tail -n 1 "$log")" $? "$log"
 done
 
 log=$out/test_cleanse.log

@@ -80,6 +80,29 @@ static void equals_take_turns_under_every_policy(void **state)
 	}
 }
 
+/* New prompts alternate however many cached ones come between them. */
+static void cached_prompts_take_no_turn(void **state)
+{
+	(void)state;
+	const struct gw_routing r = by(GW_ROUTE_BY_COST);
+	const struct route_candidate fresh[] = {{.engine = 0}, {.engine = 1}},
+				     known[] = {{.engine = 0, .cached = 1}, {.engine = 1}};
+	uint64_t turn = 0;
+	for (int i = 0; i < 6; i++) {
+		struct route_choice c = route_choose(&r, fresh, 2, 0, turn);
+		assert_int_equal(c.engine, i % 2);
+		turn += route_took_turn(&c);
+		for (int k = 0; k < i; k++) {
+			c = route_choose(&r, known, 2, 0, turn);
+			assert_int_equal(c.engine, 0);
+			turn += route_took_turn(&c);
+		}
+	}
+	assert_int_equal(turn, 6);
+	struct route_choice c = {.policy = GW_ROUTE_ROUND_ROBIN, .cached = 1};
+	assert_true(route_took_turn(&c));
+}
+
 static void the_other_policies(void **state)
 {
 	(void)state;
@@ -141,6 +164,7 @@ int main(void)
 	    cmocka_unit_test(each_part_of_the_cost_decides),
 	    cmocka_unit_test(cache_against_load),
 	    cmocka_unit_test(equals_take_turns_under_every_policy),
+	    cmocka_unit_test(cached_prompts_take_no_turn),
 	    cmocka_unit_test(the_other_policies),
 	    cmocka_unit_test(a_prefix_stays_with_its_engine),
 	    cmocka_unit_test(loads_are_bounded),
