@@ -61,11 +61,16 @@ static void add(struct prefix_view *v, uint64_t digest)
 	v->slots[i] = digest;
 }
 
-/* Moves up what probing would no longer find. */
+static size_t place_of(uint64_t digest) { return (size_t)(digest >> 1) % PREFIX_VIEW_SENT; }
+
+/* It has been computed and has gone: that it was sent there counts no longer. Moves up what probing would no longer
+ * find. */
 static void drop(struct prefix_view *v, uint64_t digest)
 {
 	if (v->n == 0 || digest == 0)
 		return;
+	if (v->sent != NULL && v->sent[place_of(digest)].digest == digest)
+		v->sent[place_of(digest)].digest = 0;
 	size_t mask = v->n_slots - 1, hole = slot_of(v, digest);
 	if (v->slots[hole] == 0)
 		return;
@@ -129,8 +134,6 @@ static uint64_t sent_digest(const struct prefix_digests *d, uint32_t i, const st
 {
 	return prefix_digest_salted(d->of[i], whose->model, whose->tenant, whose->cache_salt);
 }
-
-static size_t place_of(uint64_t digest) { return (size_t)(digest >> 1) % PREFIX_VIEW_SENT; }
 
 void prefix_view_send(struct prefix_view *v, const struct prefix_digests *d, const struct prefix_whose *whose,
 		      uint64_t now_ns)

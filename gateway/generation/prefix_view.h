@@ -42,7 +42,9 @@ double prefix_view_cached(const struct prefix_view *v, const struct prefix_diges
 /* The prompt goes there now. */
 void prefix_view_send(struct prefix_view *v, const struct prefix_digests *d, const struct prefix_whose *whose,
 		      uint64_t now_ns);
-/* The share of the prompt that was sent there within the last window_ns, less the longer ago that is: 0 … 1. */
+/* The share of the prompt that was sent there within the last window_ns and has not left since, less the longer ago
+ * that
+ * is: 0 … 1. */
 double prefix_view_recent(const struct prefix_view *v, const struct prefix_digests *d, const struct prefix_whose *whose,
 			  uint64_t now_ns, uint64_t window_ns);
 

@@ -13,13 +13,13 @@ export const words = (rnd, n) => Array.from({ length: n }, () => rnd(1e6).toStri
 export const figures = async (server) => samples(await server.metrics());
 export const records = (file) => (existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1).map((l) => JSON.parse(l)) : []);
 
-/** 80 % of the prompts begin with one of twelve texts; an engine has room for about as many prompts. */
+/** 80 % of the prompts begin with one of fourteen texts; an engine has room for eleven prompts. */
 export async function traffic(policy, file) {
-  const N = 400, WORDS = 200;
+  const N = 500, WORDS = 200;
   const server = await startServer({ sets: [...TWO, `gateway.routing.policy=${policy}`, `log.requests.to=${file}`, 'engine.kv_memory=10MiB',
     'engine.models=', 'engine.models.m.path=etc/models/demo-small.gguf', 'gateway.default_model=m'] });
   try {
-    const rnd = random(27), groups = Array.from({ length: 12 }, () => words(rnd, WORDS));
+    const rnd = random(27), groups = Array.from({ length: 14 }, () => words(rnd, WORDS));
     for (let i = 0; i < N; i++) {
       const system = rnd(10) < 8 ? groups[rnd(groups.length)] : words(rnd, WORDS);
       const r = await chat(server.http, server.keys.paid, { model: 'm', max_tokens: 1, messages: [{ role: 'system', content: system }, ...user(`q${i}`)] });

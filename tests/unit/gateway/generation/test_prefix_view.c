@@ -152,6 +152,10 @@ static void what_was_sent_lately_fades(void **state)
 	assert_true(prefix_view_recent(&v, &longer, &mine, now, window) == 0.5);
 	assert_true(prefix_view_recent(&v, &longer, &mine, now + 5 * (uint64_t)SECOND, window) == 0.25);
 	assert_true(prefix_view_recent(&v, &d, &mine, now + window, window) == 0);
+	/* It came and has gone: it is not being computed. */
+	uint64_t last = prefix_digest_salted(d.of[3], 0, 7, 0);
+	take(&v, false, (const uint64_t[]){last | 1, last}, 2);
+	assert_true(prefix_view_recent(&v, &d, &mine, now, window) == 0.75);
 	prefix_view_dispose(&v);
 }
 
