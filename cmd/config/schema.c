@@ -542,7 +542,7 @@ static int name_adapters(struct sluice_config *cfg, struct sl_err *err)
 /* Those of models that the engine serves, which are numbered without the others. */
 static void serve_adapters(struct sluice_config *cfg)
 {
-	int served[PROTO_MAX_MODELS], n = 0;
+	int served[PROTO_MAX_MODELS] = {0}, n = 0;
 	for (size_t k = 0; k < cfg->engine.models.n; k++) {
 		bool is = engines_serves(cfg, LIST_AT(cfg->engine.models, const struct model_settings, k)->name);
 		served[k] = is ? n++ : -1;

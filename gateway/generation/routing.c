@@ -62,10 +62,10 @@ struct route_choice route_choose(const struct gw_routing *r, const struct route_
 	for (int i = 0; i < n; i++)
 		n_active += all[i].n_active;
 	double bound = ceil(most_above_average * n_active / n);
-	const struct route_candidate *best = NULL;
-	for (int i = 0; i < n; i++) {
+	const struct route_candidate *best = &all[turn % (uint64_t)n];
+	for (int i = 1; i < n; i++) {
 		const struct route_candidate *c = &all[(turn + (uint64_t)i) % (uint64_t)n];
-		if (best == NULL || is_better(r, c, best, key, bound))
+		if (is_better(r, c, best, key, bound))
 			best = c;
 	}
 	choice.engine = best->engine;
