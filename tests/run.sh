@@ -29,8 +29,8 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktra
 
 # count NAME PASSED FAILED LOG [SECONDS]: also names what was skipped.
 count() {
-	local n
-	n=$(tap_skipped "$4")
+	local n=0
+	if grep -qs ' # SKIP' "$4"; then n=$(tap_skipped "$4"); fi
 	passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + n))
 	if [ "$3" -eq 0 ]; then
 		printf '  ok    %-44s %4d tests  %s\n' "$1" "$2" "${5-}"
@@ -38,7 +38,7 @@ count() {
 		printf '  FAIL  %-44s %4d passed, %d failed\n' "$1" "$2" "$3"
 		tell "$4" | sed 's/^/        /'
 	fi
-	tap_skips "$4" | sed 's/^/        skipped: /'
+	[ "$n" -eq 0 ] || tap_skips "$4" | sed 's/^/        skipped: /'
 }
 
 # What a log says of a failure: each `not ok` with what follows it, innermost first as they come, and how it ended.
@@ -76,9 +76,7 @@ run_binary() {
 	TMPDIR=$work CMOCKA_MESSAGE_OUTPUT=TAP timed timeout -k 5 "$((5 * limit))" "$bin" >"$log" 2>&1 </dev/null 8>&-
 	rc=$?
 	rm -rf "$work"
-	ok=$(tap_passed "$log")
-	bad=$(tap_failed "$log")
-	skip=$(tap_skipped "$log")
+	read -r ok bad skip < <(tap_counts "$log")
 	[ "$rc" -eq 124 ] && echo "timed out after $((5 * limit)) s" >>"$log"
 	[ "$rc" -eq 152 ] && echo "used $limit s of the processor" >>"$log" # SIGXCPU
 	if [ "$rc" -ne 0 ] && [ "$bad" -eq 0 ]; then

@@ -12,12 +12,13 @@ import { until } from './client.mjs';
 import { freePorts } from './harness.mjs';
 
 const START_MS = 60_000;
-const QUIET = { 'layout.frame_rate': 20, 'accessibility.force_disabled': 1, 'browser.download.alwaysOpenPanel': false, // it takes the focus
+const QUIET = { 'browser.download.alwaysOpenPanel': false, // it takes the focus
   'app.update.disabledForTesting': true, 'app.normandy.enabled': false, 'browser.shell.checkDefaultBrowser': false,
   'browser.aboutwelcome.enabled': false, 'browser.safebrowsing.update.enabled': false, 'browser.search.update': false,
   'datareporting.policy.dataSubmissionEnabled': false, 'extensions.update.enabled': false, 'network.captive-portal-service.enabled': false,
   'network.connectivity-service.enabled': false, 'network.prefetch-next': false, 'services.settings.server': 'data:,', 'toolkit.telemetry.enabled': false,
   'ui.prefersReducedMotion': 1, // as the tests in Chromium ask for: what moves is drawn again and again
+  'layout.frame_rate': 20, 'accessibility.force_disabled': 1, // nobody looks
   'ui.caretBlinkTime': 0, 'dom.ipc.processPrelaunch.enabled': false, 'browser.cache.disk.enable': false, 'browser.formfill.enable': false, 'places.history.enabled': false,
   'browser.sessionstore.interval': 86_400_000, 'browser.ml.enable': false, 'identity.fxaccounts.enabled': false, 'extensions.webcompat.enable_shims': false,
   'extensions.webcompat.perform_injections': false, 'extensions.webcompat.perform_ua_overrides': false };

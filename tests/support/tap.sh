@@ -11,9 +11,11 @@ tap_skips() {
 
 tap_skipped() { tap_skips "$1" | wc -l; }
 
-# Of cmocka.
-tap_passed() { grep '^ok ' "$1" | grep -vc ' # SKIP '; }
-tap_failed() { grep '^not ok ' "$1" | grep -vc ' # SKIP '; }
+# Of cmocka, at once: PASSED FAILED SKIPPED.
+tap_counts() {
+	awk '/^(not )?ok / { if (/ # SKIP /) skipped++; else if (/^ok /) passed++; else failed++ }
+		END { print passed + 0, failed + 0, skipped + 0 }' "$1"
+}
 
 # Of node.
 tap_node_passed() { awk '/^# pass [0-9]+$/ { n = $3 } END { print n + 0 }' "$1"; }
