@@ -78,6 +78,20 @@ struct errand {
 	uintptr_t at, end;
 };
 
+static _Atomic uint64_t idle_ns = IDLE_NS, step_ns = STEP_NS;
+
+void kn_pool_spin(uint64_t idle, uint64_t step)
+{
+	atomic_store(&idle_ns, idle);
+	atomic_store(&step_ns, step);
+}
+
+static uint64_t spins_ns(const struct kn_pool *p)
+{
+	bool in_step = p != NULL && atomic_load_explicit(&p->in_step, memory_order_relaxed);
+	return atomic_load_explicit(in_step ? &step_ns : &idle_ns, memory_order_relaxed);
+}
+
 /* 0 in every thread that is not a worker. */
 static _Thread_local int self;
 
@@ -112,7 +126,7 @@ static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 {
 	unsigned slept = atomic_load(&p->n_steps);
 	uint64_t begin = clock_now_ns(), spun = 0, yield_at = IDLE_NS;
-	for (int i = 1; spun < (atomic_load_explicit(&p->in_step, memory_order_relaxed) ? STEP_NS : IDLE_NS); i++) {
+	for (int i = 1; spun < spins_ns(p); i++) {
 		if (atomic_load_explicit(&p->epoch, memory_order_acquire) != seen || atomic_load(&p->quit))
 			return;
 		if (!bring_some(p, e))
@@ -234,8 +248,8 @@ void kn_pool_soon(struct kn_pool *p, const void *at, size_t stride, size_t bytes
 
 static void wait_for_workers(struct kn_pool *p)
 {
-	uint64_t begin = 0, spun = 0;
-	for (int i = 1; spun < IDLE_NS && atomic_load_explicit(&p->inside, memory_order_acquire) != 0; i++) {
+	uint64_t begin = 0, spun = 0, most = spins_ns(NULL);
+	for (int i = 1; spun < most && atomic_load_explicit(&p->inside, memory_order_acquire) != 0; i++) {
 		relax();
 		if (i % LOOK_EVERY != 0)
 			continue;

@@ -8,6 +8,7 @@
 #define KERNELS_CPU_POOL_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -17,6 +18,9 @@ struct kn_pool;
 int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err);
 void kn_pool_destroy(struct kn_pool *p);
 int kn_pool_n_threads(const struct kn_pool *p);
+/* How long threads of all pools spin before they sleep: outside a step, or the caller for its workers, and inside one.
+ * For tests, which share their processors with each other. */
+void kn_pool_spin(uint64_t idle_ns, uint64_t step_ns);
 /* The calling thread's number in its pool: 0 for the caller of kn_pool_run, the workers from 1. */
 int kn_pool_self(void);
 /* A step begins: wakes sleeping workers, which spin for its jobs until kn_pool_rest, for some milliseconds at most.

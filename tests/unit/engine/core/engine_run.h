@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "engine/engine.h"
+#include "tests/support/short_spins.h"
 
 enum { RUN_WAIT_S = 600 }; /* for what never comes; beside much other work what comes may take minutes */
 enum { RUN_MAX = 256, RUN_TOKENS = 2048, RUN_WIDTH = 512 };
@@ -159,6 +160,7 @@ static inline int run_start_rc_with(struct run *r, const struct eng_config *cfg,
 {
 	struct sl_err err = {0};
 	*r = (struct run){.answers = calloc(RUN_MAX, sizeof *r->answers)};
+	short_spins();
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->news, NULL);
 	memset(r->states, -1, sizeof r->states);

@@ -19,6 +19,7 @@
 #include "engine/source/random_model.h"
 #include "tests/support/backends.h"
 #include "tests/support/oracle.h"
+#include "tests/support/short_spins.h"
 
 enum { WIDTH = 256, HEADS = 4, DIM = 64, FF = 512, LAYERS = 2, VOCAB = 512, MOST = 72, PAGE = 16 };
 enum { N_PAIRS = 200, N_SLOW = 40, PAIR_TOKENS = 8, SLOTS = 3, PAGES_EACH = (MOST + PAGE - 1) / PAGE };
@@ -218,6 +219,7 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, const char *po
 {
 	struct sl_err err = {0};
 	struct kn_config kc = {.n_threads = n_threads, .max_rows = SLOTS * MOST, .max_width = 1024};
+	short_spins();
 	const struct model_how how = {.pooling = pooling};
 	x->ops = ops;
 	assert_int_equal(ops->open(&kc, &x->b, &err), 0);

@@ -20,6 +20,7 @@
 #include "engine/model/model.h"
 #include "engine/source/random_model.h"
 #include "tests/support/backends.h"
+#include "tests/support/short_spins.h"
 
 enum { N = 264, PAGE = 16, N_PAGES = (N + PAGE - 1) / PAGE };
 static const int want[] = {0, 63, 64, 130, 255, 256, 263};
@@ -203,6 +204,7 @@ static void bench_open(struct bench *x, const struct kn_ops *ops, int n_threads)
 {
 	struct sl_err err = {0};
 	struct kn_config kc = {.n_threads = n_threads, .max_rows = N, .max_width = 1024};
+	short_spins();
 	x->ops = ops;
 	assert_int_equal(ops->open(&kc, &x->b, &err), 0);
 	if (model_load(path, ops, x->b, N, 0, &x->m, &err) != 0)

@@ -20,6 +20,7 @@
 #include "tests/kernels/eight_bits.h"
 #include "tests/support/backends.h"
 #include "tests/support/oracle.h"
+#include "tests/support/short_spins.h"
 
 enum { N = 32, PAGE = 16, N_PAGES = N / PAGE, VOCAB = 512, EMBD = 256, LAYERS = 2 };
 static const int want[] = {0, 15, N - 1};
@@ -78,6 +79,7 @@ static void forward(const struct kn_ops *ops, float logits[N_LOGITS])
 {
 	struct sl_err err = {0};
 	struct kn_config kc = {.n_threads = 2, .max_rows = N, .max_width = 1024};
+	short_spins();
 	struct kn_backend *b;
 	struct model *m;
 	struct kv_pool *pool;

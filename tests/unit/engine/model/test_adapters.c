@@ -15,6 +15,7 @@
 #include "engine/kv/kv.h"
 #include "engine/model/adapters.h"
 #include "tests/support/part.h"
+#include "tests/support/short_spins.h"
 #include "tests/support/random_file.h"
 
 enum { PAGE = 16, SEQS = 5, SEQ_PAGES = 3, LENGTH = PART_OF(40), MAX_ROWS = SEQS * LENGTH, VOCAB = 512, ADAPTERS = 3 };
@@ -66,6 +67,7 @@ static void open_rig(struct rig *r, const struct kn_ops *o, int n_threads, const
 	struct sl_err err = {0};
 	struct kn_config cfg = {.n_threads = n_threads, .max_rows = MAX_ROWS, .max_width = 1024};
 	*r = (struct rig){.o = o, .logits = malloc((size_t)MAX_ROWS * VOCAB * sizeof(float))};
+	short_spins();
 	assert_int_equal(o->open(&cfg, &r->b, &err), 0);
 	if (model_load(path, o, r->b, MAX_ROWS, 0, &r->m, &err) != 0)
 		fail_msg("%s", err.text);

@@ -16,6 +16,7 @@
 #include "engine/model/model.h"
 #include "kernels/kernels.h"
 #include "tests/support/part.h"
+#include "tests/support/short_spins.h"
 #include "tests/support/tiny_gguf.h"
 
 #define SMALL "etc/models/demo-small.gguf"
@@ -268,6 +269,7 @@ static void test_batch_invariance(void **arg)
 		struct kn_config cfg = {.n_threads = 2, .max_rows = MAX_ROWS, .max_width = 1 << 16};
 		struct kn_backend *b;
 		struct sl_err err;
+		short_spins();
 		assert_int_equal((*o)->open(&cfg, &b, &err), 0);
 		if (model_load(SMALL, *o, b, MAX_ROWS, 0, &r.m, &err) != 0)
 			fail_msg("%s", err.text);
