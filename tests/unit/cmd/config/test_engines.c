@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/config/schema.h"
@@ -89,6 +90,38 @@ static int changed(void *ctx, const char *key)
 	return 0;
 }
 
+static char *kept[64];
+static size_t n_kept;
+
+static int keep(void *ctx, const char *set)
+{
+	(void)ctx;
+	kept[n_kept] = strdup(set);
+	return kept[n_kept++] != NULL ? 0 : SL_ENOMEM;
+}
+
+/* A reload keeps them by overrides, which must give the same list again. */
+static void the_list_can_be_kept(void **state)
+{
+	(void)state;
+	struct sluice_config a, b;
+	struct sl_err err;
+	int n = 0;
+	for (size_t i = 0; i < N(sets); i++)
+		assert_int_equal(keep(NULL, sets[i]), 0);
+	assert_int_equal(keep(NULL, "engines.b.threads=7"), 0);
+	assert_int_equal(keep(NULL, "engines.d.threads=1"), 0);
+	assert_int_equal(sluice_config_load(&a, NULL, sets, N(sets), &err), 0);
+	assert_int_equal(conf_overrides(a.conf, "engines", keep, NULL), 0);
+	assert_int_equal(sluice_config_load(&b, NULL, (const char *const *)kept, n_kept, &err), 0);
+	assert_int_equal(conf_compare(a.conf, b.conf, changed, &n), 0);
+	assert_int_equal(n, 0);
+	sluice_config_free(&a);
+	sluice_config_free(&b);
+	while (n_kept > 0)
+		free(kept[--n_kept]);
+}
+
 static void a_changed_item_needs_a_restart(void **state)
 {
 	(void)state;
@@ -153,6 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_item_is_a_section_with_a_name),
 	    cmocka_unit_test(the_first_one_and_the_gateway),
+	    cmocka_unit_test(the_list_can_be_kept),
 	    cmocka_unit_test(a_changed_item_needs_a_restart),
 	    cmocka_unit_test(what_is_refused),
 	};
