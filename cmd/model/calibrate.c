@@ -29,7 +29,6 @@ struct calibration {
 	struct kn_ops watching;
 	const struct kn_ops *real;
 	int n_layers;
-	bool tied;
 	float *logits;         /* of a step; nobody reads them, but the head makes them */
 	struct moments *sites; /* [n_layers][MODEL_SITES]; the head's are the first layer's */
 	int first, end;        /* layers whose moments are there */
@@ -195,8 +194,8 @@ static int find(void *ctx, const struct model_tensor *t, int type, const struct 
 	int layer, rc = 0;
 	*out = NULL;
 	c->err = err;
-	bool known = kn_quantizes_for(type) && model_site_of_tensor(t->name, c->tied, &layer, &site) && layer >= 0 &&
-		     layer < c->n_layers;
+	bool known =
+	    kn_quantizes_for(type) && model_site_of_tensor(t->name, &layer, &site) && layer >= 0 && layer < c->n_layers;
 	if (known && (site == MODEL_SITE_HEAD ? !c->head : layer < c->first || layer >= c->end))
 		rc = collect(c, layer, site == MODEL_SITE_HEAD);
 	struct moments *s = known && rc == 0 ? site_at(c, layer, site) : NULL;
@@ -235,7 +234,6 @@ int calibration_open(const char *path, const char *text, int n_threads,
 	if (rc == 0) {
 		const struct model *m = scorer_model(c->scorer);
 		c->n_layers = model_info(m)->arch.n_layers;
-		c->tied = model_info(m)->arch.tied_embeddings;
 		c->sites = sl_zalloc_n((size_t)c->n_layers * MODEL_SITES, sizeof *c->sites);
 		c->logits = sl_zalloc_n((size_t)scorer_rows(c->scorer) * (size_t)model_info(m)->arch.n_vocab,
 					sizeof *c->logits);

@@ -83,7 +83,7 @@ enum model_site { MODEL_SITE_QKV, MODEL_SITE_O, MODEL_SITE_WIDEN, MODEL_SITE_DOW
  * head. For those that watch kn_ops.matmul. */
 bool model_site_of_weight(const struct model *m, const struct kn_weight *w, int *layer, enum model_site *site);
 /* The site whose inputs a tensor of a file is multiplied with, by its name; false: none of these. */
-bool model_site_of_tensor(const char *name, bool tied, int *layer, enum model_site *site);
+bool model_site_of_tensor(const char *name, int *layer, enum model_site *site);
 
 /* "mean", "cls", "last" or "none" instead of what the files say; NULL, "", "auto": as they say. SL_EINVAL: unknown, or
  * this family can't. */

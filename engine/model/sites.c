@@ -43,7 +43,7 @@ bool model_site_of_weight(const struct model *m, const struct kn_weight *w, int 
 	return false;
 }
 
-bool model_site_of_tensor(const char *name, bool tied, int *layer, enum model_site *site)
+bool model_site_of_tensor(const char *name, int *layer, enum model_site *site)
 {
 	static const struct {
 		const char *name;
@@ -54,7 +54,8 @@ bool model_site_of_tensor(const char *name, bool tied, int *layer, enum model_si
 	char *end;
 	*layer = 0;
 	*site = MODEL_SITE_HEAD;
-	if (strcmp(name, tied ? "token_embd.weight" : "output.weight") == 0)
+	/* A tied head is a table of embeddings too, whose own errors count. */
+	if (strcmp(name, "output.weight") == 0)
 		return true;
 	if (strncmp(name, "blk.", 4) != 0)
 		return false;
