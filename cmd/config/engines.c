@@ -201,6 +201,15 @@ static const char *cores_of(const struct engine_item *e)
 	return cores;
 }
 
+/* Its models are those of another server. */
+static bool is_remote(const struct engine_item *e)
+{
+	char *url;
+	memcpy(&url, e->section + offsetof(struct sluice_config, upstream.url) - offsetof(struct sluice_config, engine),
+	       sizeof url);
+	return url != NULL && url[0] != '\0';
+}
+
 static bool is_name(const char *name)
 {
 	static const char of[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -223,7 +232,7 @@ int engines_check(const struct sluice_config *cfg, struct sl_err *err)
 		snprintf(key, sizeof key, "engines.%s.cores", e->name);
 		rc = check_cores(cfg, key, cores_of(e), err);
 		snprintf(key, sizeof key, "engines.%s.models", e->name);
-		if (rc == 0)
+		if (rc == 0 && !is_remote(e))
 			rc = check_served(cfg, key, &e->models, err);
 	}
 	return rc;

@@ -572,7 +572,9 @@ static int derive(struct sluice_config *cfg, const char *engine, struct sl_err *
 		 cfg->state); /* shorter than the socket */
 	if (cfg->engine.weight_cache[0] == '\0')
 		cfg->engine.weight_cache = cfg->default_weights;
-	snprintf(cfg->default_kv, sizeof cfg->default_kv, "%s/kv", cfg->state);
+	/* Of its own for each engine: a folder has one writer. */
+	snprintf(cfg->default_kv, sizeof cfg->default_kv, "%s/kv%s%s", cfg->state, engine != NULL ? "-" : "",
+		 engine != NULL ? engine : "");
 	if (cfg->engine.kv_disk[0] == '\0')
 		cfg->engine.kv_disk = cfg->default_kv;
 	if (cfg->gateway.engine_socket[0] == '\0')
