@@ -76,6 +76,62 @@ describe('model inspect', () => {
   });
 });
 
+describe('model compare', () => {
+  const at = (name) => join(folder, name), compare = (...args) => ['model', 'compare', ...args];
+  /** Questions with the answers of the table, as texts. */
+  function texts() {
+    const lines = readFileSync('etc/models/abilities.jsonl', 'utf8').trim().split('\n').map((l) => JSON.parse(l));
+    writeFileSync(at('texts.jsonl'), lines.map(({ messages, answer }) =>
+      JSON.stringify({ messages: [...messages, { role: 'assistant', content: answer[0] }] })).join('\n'));
+    return at('texts.jsonl');
+  }
+
+  test('finds no difference between a model and itself, and the loss of two bits', () => {
+    const text = texts(), noisy = at('noisy.gguf');
+    const same = JSON.parse(good(compare(LARGE, LARGE, '--text', text, '--json')).out).text;
+    assert.equal(same.verdict.found, 'identical');
+    assert.equal(same.kl_max, 0);
+    assert.equal(same.same_token.value, 1);
+    assert.match(good(compare(LARGE, LARGE, '--text', text)).out, /^verdict +text: no difference found at the 95 % level, n = \d+ positions in 120 documents; all are identical$/m);
+    good(['model', 'quantize', LARGE, '--type', 'q2_k', noisy]);
+    const worse = JSON.parse(good(compare(LARGE, noisy, '--text', text, '--json')).out).text;
+    assert.equal(worse.verdict.found, 'worse');
+    assert.ok(worse.verdict.low > 0 && worse.kl.value > 0 && worse.kl_p99 <= worse.kl_max && worse.same_token.value < 1);
+  });
+
+  test('finds which model answers rightly', () => {
+    writeFileSync(at('tasks.jsonl'), readFileSync('etc/models/evaluation.jsonl', 'utf8').split('\n').filter((l) => l.includes('"hard"')).slice(0, 30).join('\n'));
+    const tasks = JSON.parse(good(compare(LARGE, SMALL, '--tasks', at('tasks.jsonl'), '--match', 'words', '--tokens', '40', '--json')).out).tasks;
+    assert.equal(tasks.n, 30);
+    assert.equal(tasks.verdict.found, 'worse');
+    assert.ok(tasks.only_a > 20 && tasks.only_b === 0);
+  });
+
+  test('calibrates from a text, with the same bytes each time', () => {
+    const text = texts(), out = [1, 2].map((n) => at(`calibrated-${n}.gguf`));
+    for (const [i, file] of out.entries()) {
+      const r = sluice(['model', 'quantize', SMALL, '--type', 'q4_0', '--calibrate', text, '--threads', String(i + 1), file]);
+      assert.equal(r.status, 0, r.err);
+      assert.match(r.err, /^35 matrices rounded for their inputs in \d+ tokens of .*texts\.jsonl, 1 without$/m);
+    }
+    assert.deepEqual(readFileSync(out[0]), readFileSync(out[1]));
+    bad(['model', 'quantize', SMALL, '--type', 'q4_0', '--calibrate', at('none.txt'), at('no.gguf')], '', 1, /none\.txt: No such file/);
+  });
+
+  test('refuses other vocabularies and malformed lines by name', () => {
+    const other = at('other.gguf');
+    good(['model', 'random', '--shape', 'tiny-llama', '--type', 'f32', other]);
+    bad(compare(SMALL, other, '--text', 'README.md'), '', 1, /different vocabularies: 2048 and 512 tokens/);
+    writeFileSync(at('wrong.jsonl'), '{"text":"a b"}\n{"words":1}\n');
+    bad(compare(SMALL, SMALL, '--text', at('wrong.jsonl')), '', 1, /wrong\.jsonl:2: needs a text/);
+    bad(compare(SMALL, SMALL, '--tasks', at('wrong.jsonl')), '', 1, /wrong\.jsonl:1: needs a prompt/);
+    bad(compare(SMALL, SMALL), '', USAGE, /needs --text or --tasks/);
+    bad(compare(SMALL, '--text', 'README.md'), '', USAGE, /needs two models/);
+    bad(compare(SMALL, SMALL, '--text', 'README.md', '--kv-b', 'q7'), '', USAGE, /--kv-b: no KV cache type is named q7/);
+    bad(compare(SMALL, SMALL, '--text', 'README.md', '--kv-rotation-a', 'yes'), '', USAGE, /--kv-rotation-a is auto, on or off/);
+  });
+});
+
 describe('model adapter', () => {
   const at = (name) => join(folder, name), adapter = (...args) => ['model', 'adapter', ...args];
 
