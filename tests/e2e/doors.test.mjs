@@ -222,7 +222,7 @@ for (const threads of THREADS) {
 
     test('every route refuses who has no right to it, however its path is written', async () => {
       const spec = JSON.parse((await request(server.http, '/openapi.json')).body);
-      const open = ['/live', '/ready', '/health', '/openapi.json', '/', '/client.js', '/client.d.ts', '/favicon.ico'];
+      const open = ['/live', '/ready', '/health', '/openapi.json', '/', '/admin', '/client.js', '/client.d.ts', '/favicon.ico'];
       const keys = { none: undefined, bad: 'Bearer sk-wrong', empty: 'Bearer ', basic: 'Basic c2s6c2s=',
         'cut key': `Bearer ${server.keys.paid.slice(0, -1)}`, 'long key': `Bearer ${server.keys.paid}0`,
         'other case': `Bearer ${server.keys.paid.toUpperCase()}` };
@@ -241,7 +241,7 @@ for (const threads of THREADS) {
         if (open.includes(path) || path.startsWith('/www/')) continue;
         for (const [name, key] of Object.entries(keys)) assert.equal(await ask(method, path, key), 401, `${method} ${path}, ${name}`);
         // A key of the other kind: tiers' keys never open what is the administrator's, nor the other way round.
-        const foreign = path === '/metrics' ? server.keys.paid : server.keys.admin;
+        const foreign = path === '/metrics' || path.startsWith('/v1/admin/') ? server.keys.paid : server.keys.admin;
         assert.equal(await ask(method, path, `Bearer ${foreign}`), 403, `${method} ${path}`);
 
         const rest = path.slice(1);

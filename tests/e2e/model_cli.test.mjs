@@ -172,7 +172,7 @@ describe('model adapter', () => {
 
 describe('model random and quantize', () => {
   test('a file of random weights runs, also as another type', () => {
-    const file = join(folder, 'random.gguf'), other = join(folder, 'other.gguf');
+    const file = join(folder, 'random.gguf'), other = join(folder, 'random-q4.gguf');
     assert.equal(good(['model', 'random', '--shape', 'tiny-mistral', '--type', 'f32', '--seed', '5', file]).out, `${file}\n`);
     good(['model', 'quantize', file, '--type', 'q4_k_m', other]);
     const facts = JSON.parse(good(['model', 'inspect', other, '--json', '--keys', '--tensors']).out);
