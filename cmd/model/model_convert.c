@@ -146,8 +146,10 @@ static void say_calibrated(const struct calibration *c, const char *text)
 		text, r.n_without);
 }
 
-static int quantize(const struct arguments *a, struct quantize_how *how, struct meter *meter, struct sl_err *err)
+static int quantize(const struct arguments *a, const struct quantize_how *asked, struct meter *meter,
+		    struct sl_err *err)
 {
+	struct quantize_how how = *asked;
 	struct quantize_kept kept = {0};
 	struct calibration *c = NULL;
 	struct quantize_inputs inputs;
@@ -157,11 +159,11 @@ static int quantize(const struct arguments *a, struct quantize_how *how, struct 
 		return model_complain(1, "%s", err->text);
 	if (c != NULL) {
 		inputs = calibration_inputs(c);
-		how->inputs = &inputs;
+		how.inputs = &inputs;
 	}
 	out_file_on_signals();
 	struct convert_progress p = progress_for(meter);
-	int rc = report(quantize_model(a->paths[0], a->paths[1], how, &kept, &p, err), meter, a->paths[1], err);
+	int rc = report(quantize_model(a->paths[0], a->paths[1], &how, &kept, &p, err), meter, a->paths[1], err);
 	if (rc == 0)
 		say_kept(&kept, a->type);
 	if (rc == 0 && c != NULL)

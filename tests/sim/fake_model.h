@@ -690,6 +690,12 @@ struct kn_kv model_kv_layout(const struct model_arch *a, int type, int page_toke
 			      .head_dim = a->head_dim};
 }
 
+int model_kv_rotated(const struct model_arch *a, int type, enum model_kv_rotation how, const struct kn_ops *ops)
+{
+	(void)a, (void)type, (void)how, (void)ops;
+	return 0;
+}
+
 /* It takes no adapters. */
 int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_err *err)
 {
