@@ -147,23 +147,31 @@ static inline void say(struct rig *r, struct sl_buf *b)
 	buf_dispose(b);
 }
 
-/* The next frame from the gateway, consumed. A PING that nobody expects is answered: a test may have waited long for a
- * processor. */
-static inline struct proto_head expect(struct rig *r, uint8_t type)
+/* The next frame from the gateway. A PING that nobody expects is answered: a test may have waited long for a processor.
+ */
+static inline struct proto_head await(struct rig *r, uint8_t type)
 {
 	struct proto_head h;
 	struct sl_buf b;
 	for (;;) {
 		TURN_UNTIL(r, have_frame(r, &h));
-		buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
 		if (h.type == type)
 			return h;
 		if (h.type != PROTO_PING)
 			fail_msg("%s instead of %s", proto_type_name(h.type), proto_type_name(type));
+		buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
 		buf_init(&b, 64);
 		assert_int_equal(proto_put_pong(&b, 1), 0);
 		say(r, &b);
 	}
+}
+
+/* The same, consumed. */
+static inline struct proto_head expect(struct rig *r, uint8_t type)
+{
+	struct proto_head h = await(r, type);
+	buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
+	return h;
 }
 
 static inline bool try_accept(struct rig *r)

@@ -140,12 +140,10 @@ static void each_engine_is_asked_by_its_own_number(void **state)
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(send_to(r, &r->seqs[i], 1), 0);
 	for (int k = 0; k < 2; k++) {
-		struct proto_head h;
 		struct proto_submit m;
 		struct sl_err err;
 		for (int n = 0; n < 2; n++) {
-			TURN_UNTIL(r, have_frame(r, &h));
-			assert_int_equal(h.type, PROTO_SUBMIT);
+			struct proto_head h = await(r, PROTO_SUBMIT);
 			assert_int_equal(proto_get_submit(buf_data(&r->in) + PROTO_HEAD_BYTES, h.length, &m, &err), 0);
 			assert_int_equal(m.model, k == 0 ? 0 : 1);
 			buf_consume(&r->in, PROTO_HEAD_BYTES + (size_t)h.length);
