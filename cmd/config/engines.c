@@ -201,13 +201,26 @@ static const char *cores_of(const struct engine_item *e)
 	return cores;
 }
 
-/* Its models are those of another server. */
-static bool is_remote(const struct engine_item *e)
+/* A text of the item's section; what it does not give is as in `engine`. */
+static const char *text_of(const struct engine_item *e, size_t offset, const char *first)
 {
-	char *url;
-	memcpy(&url, e->section + offsetof(struct sluice_config, upstream.url) - offsetof(struct sluice_config, engine),
-	       sizeof url);
-	return url != NULL && url[0] != '\0';
+	char *text;
+	memcpy(&text, e->section + offset - offsetof(struct sluice_config, engine), sizeof text);
+	return text != NULL ? text : first;
+}
+
+static struct engine_upstream upstream_of(const struct sluice_config *cfg, const struct engine_item *e)
+{
+#define TEXT(field) text_of(e, offsetof(struct sluice_config, upstream.field), cfg->upstream.field)
+	return (struct engine_upstream){TEXT(url), TEXT(key_file), TEXT(ca_file)};
+#undef TEXT
+}
+
+struct engine_upstream engines_upstream(const struct sluice_config *cfg, int k)
+{
+	const struct upstream_settings *u = &cfg->upstream;
+	return k == 0 ? (struct engine_upstream){u->url, u->key_file, u->ca_file}
+		      : upstream_of(cfg, LIST_AT(cfg->engines, const struct engine_item, (size_t)k - 1));
 }
 
 static bool is_name(const char *name)
@@ -232,7 +245,7 @@ int engines_check(const struct sluice_config *cfg, struct sl_err *err)
 		snprintf(key, sizeof key, "engines.%s.cores", e->name);
 		rc = check_cores(cfg, key, cores_of(e), err);
 		snprintf(key, sizeof key, "engines.%s.models", e->name);
-		if (rc == 0 && !is_remote(e))
+		if (rc == 0 && upstream_of(cfg, e).url[0] == '\0')
 			rc = check_served(cfg, key, &e->models, err);
 	}
 	return rc;

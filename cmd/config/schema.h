@@ -183,6 +183,11 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 void sluice_load_backends(const struct sluice_config *cfg);
 /* engine.serves has the model, or is empty. */
 bool engines_serves(const struct sluice_config *cfg, const char *model);
+/* The upstream of engine number k: 0 is the first one, k that of engines[k - 1]. url "": it runs its models itself. */
+struct engine_upstream {
+	const char *url, *key_file, *ca_file;
+};
+struct engine_upstream engines_upstream(const struct sluice_config *cfg, int k);
 /* Pins this process, and the threads that it makes from now on, to engine.cores. 0, SL_EINVAL: it may use none of them.
  */
 int engines_pin(const struct sluice_config *cfg, struct sl_err *err);

@@ -57,10 +57,13 @@ static bool is_in_folder(const char *folder, const char *path)
 	return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static bool engine_reads(const struct sluice_config *c, const char *path)
+static bool engine_reads(const struct sluice_config *c, int engine, const char *path)
 {
-	if (sluice_has_upstream(c))
-		return same(c->upstream.key_file, path) || same(c->upstream.ca_file, path);
+	if ((size_t)engine > c->engines.n) /* of another configuration */
+		return false;
+	const struct engine_upstream u = engines_upstream(c, engine);
+	if (u.url[0] != '\0')
+		return same(u.key_file, path) || same(u.ca_file, path);
 	const struct model_settings *m = c->engine.models.items;
 	for (size_t i = 0; i < c->engine.models.n; i++)
 		if (same(m[i].path, path) || is_part(m[i].path, path) || is_in_folder(m[i].path, path))
@@ -136,12 +139,13 @@ static bool binds(const struct sluice_config *c, const struct broker_asked *q)
 	return is_address(&c->gateway.https, q) || is_address(&c->gateway.http, q);
 }
 
-static bool is_granted(const struct sluice_config *c, enum grant_role role, const struct broker_asked *q)
+static bool is_granted(const struct grants *g, const struct sluice_config *c, enum grant_role role,
+		       const struct broker_asked *q)
 {
 	if (c == NULL || q->op == BROKER_MALFORMED)
 		return false;
 	if (role == GRANT_ENGINE)
-		return (q->op == BROKER_OPEN || q->op == BROKER_LOOK) && engine_reads(c, q->path);
+		return (q->op == BROKER_OPEN || q->op == BROKER_LOOK) && engine_reads(c, g->engine, q->path);
 	switch (q->op) {
 	case BROKER_OPEN: return gateway_reads(c, q->path);
 	case BROKER_LOOK: return gateway_reads(c, q->path) || is_log(c, q->path);
@@ -332,9 +336,9 @@ int grant_one(const struct grants *g, enum grant_role role, int fd)
 	if (rc <= 0)
 		return rc;
 	/* During an upgrade both configurations count. */
-	const struct sluice_config *c = is_granted(g->now, role, &q)    ? g->now
-					: is_granted(g->next, role, &q) ? g->next
-									: NULL;
+	const struct sluice_config *c = is_granted(g, g->now, role, &q)    ? g->now
+					: is_granted(g, g->next, role, &q) ? g->next
+									   : NULL;
 	int result = c != NULL ? carry_out(g, c, &q, &file) : -EPERM;
 	if (c == NULL)
 		log_refused(role, &q);

@@ -16,6 +16,7 @@ enum grant_role { GRANT_ENGINE, GRANT_GATEWAY };
 struct grants {
 	const struct sluice_config *now, *next; /* next: of the upgrade in progress; NULL */
 	int state_fd;
+	int engine; /* of GRANT_ENGINE: its number, as in engines_upstream */
 	const struct run_user *user;
 };
 

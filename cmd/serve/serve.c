@@ -494,7 +494,9 @@ static bool disk_is_full(void *ctx)
 static int on_asked(void *ctx, const struct supervise_child *what, int fd)
 {
 	const struct serving *s = ctx;
-	const struct grants g = {.now = s->cfg, .next = s->next_cfg, .state_fd = s->state_fd, .user = &s->user};
+	struct grants g = {.now = s->cfg, .next = s->next_cfg, .state_fd = s->state_fd, .user = &s->user};
+	while (g.engine < GW_MAX_ENGINES - 1 && what->argv != s->engines[g.engine])
+		g.engine++;
 	return grant_one(&g, what->argv == s->gateway || what->replaceable ? GRANT_GATEWAY : GRANT_ENGINE, fd);
 }
 

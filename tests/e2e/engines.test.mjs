@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several engines behind one gateway: where requests go and why, what a dead engine takes with it, and what is made again.
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -127,4 +127,27 @@ for (const signal of ['SIGKILL', 'SIGTERM']) test(`an engine that ends (${signal
     assert.equal((await stream(server, { model: 'm', max_tokens: 2, messages: user('still there?') }, 'still')).status, 200);
     assert.ok(await until(async () => JSON.parse((await request(server.http, '/health')).body).status === 'ok', PATIENCE), 'the engine b does not come back');
   } finally { assert.equal(await server.stop(), 0, server.log()); }
+});
+
+test('an engine of its own beside the models of another server: requests go to both by turns, whose key only one may read', { timeout: 120_000 }, async () => {
+  const far = await startServer(), key = join(folder, 'far.key'), file = join(folder, 'far.jsonl');
+  writeFileSync(key, `${far.keys.paid}\n`, { mode: 0o600 });
+  const item = `engines:\n  - name: far\n    models: [demo-small, demo-large]\n    upstream:\n      url: ${far.http}/v1\n      key_file: ${key}\n`;
+  const server = await startServer({ edit: (text) => text.replace(/^engines: \[\]$/m, item), sets: ['gateway.routing.policy=round_robin', `log.requests.to=${file}`] });
+  try {
+    await until(async () => (await (await request(server.http, '/metrics', { headers: { authorization: `Bearer ${server.keys.admin}` } })).body).includes('engine="far"} 1'), PATIENCE);
+    const said = [];
+    for (let i = 0; i < 4; i++) {
+      const r = await post(server, '/v1/chat/completions', { model: 'demo-small', max_tokens: 8, temperature: 0, messages: [{ role: 'user', content: 'What is the capital of France?' }] });
+      assert.equal(r.status, 200, r.body);
+      said.push(JSON.parse(r.body).choices[0].message.content);
+    }
+    assert.equal(new Set(said).size, 1, said.join('|'));
+    const all = await until(() => records(file).length === 4 && records(file), PATIENCE);
+    assert.deepEqual(all.map((x) => x.engine).sort(), ['engine', 'engine', 'far', 'far']);
+    assert.doesNotMatch(server.log(), /requested a file/);
+  } finally {
+    assert.equal(await server.stop(), 0, server.log());
+    assert.equal(await far.stop(), 0, far.log());
+  }
 });

@@ -230,6 +230,34 @@ static void an_upstream_instead_of_models(void **unused)
 	cfg.upstream.key_file = none;
 }
 
+/* Each engine reads what its own section names. */
+static void an_upstream_of_another_engine(void **unused)
+{
+	(void)unused;
+	static char url[] = "http://127.0.0.1:9/v1", *texts[] = {url, NULL};
+	static struct engine_item item = {.name = url};
+	char key[256];
+	snprintf(key, sizeof key, "%s", at("far.key"));
+	texts[1] = key;
+	make_file(key, "secret");
+	make_file(at("m-00001-of-00003.gguf"), "x");
+	size_t first = offsetof(struct sluice_config, engine);
+	memcpy(item.section + offsetof(struct sluice_config, upstream.url) - first, &texts[0], sizeof(char *));
+	memcpy(item.section + offsetof(struct sluice_config, upstream.key_file) - first, &texts[1], sizeof(char *));
+	cfg.engines.items = &item;
+	cfg.engines.n = 1;
+	refuses(GRANT_ENGINE, key, EPERM);
+	opens(GRANT_ENGINE, at("m-00001-of-00003.gguf"));
+	grants.engine = 1;
+	opens(GRANT_ENGINE, key);
+	refuses(GRANT_ENGINE, at("m-00001-of-00003.gguf"), EPERM);
+	grants.engine = 2;
+	refuses(GRANT_ENGINE, key, EPERM);
+	grants.engine = 0;
+	cfg.engines.items = NULL;
+	cfg.engines.n = 0;
+}
+
 static void models_are_files_parts_and_folders(void **unused)
 {
 	(void)unused;
@@ -501,6 +529,7 @@ int main(void)
 	    TEST(what_is_named_is_opened),
 	    TEST(nothing_else_is),
 	    TEST(an_upstream_instead_of_models),
+	    TEST(an_upstream_of_another_engine),
 	    TEST(models_are_files_parts_and_folders),
 	    TEST(what_is_no_file_holds_nothing_up),
 	    TEST(no_link_in_the_state_folder_is_followed),
