@@ -51,6 +51,7 @@ enum kn_type {
 	/* For keys and values only (kv_type.h), numbered by us. */
 	KN_KV_Q8 = 1000,
 	KN_FP8 = 1001,
+	KN_LORA_I8 = 1002, /* for kn_lora only: signed bytes, whose scales are beside them */
 };
 
 /* Elements per block and bytes per block; 0 for a type this build does not know. */
@@ -262,9 +263,12 @@ static inline size_t kn_heads_work(int n_heads, int n_out, int n_in)
 enum { KN_LORA_PARTS = 3, KN_LORA_RANK = 256, KN_LORA_TILE = 16 };
 
 struct kn_lora {
-	int type; /* of a and b: KN_F32, KN_F16 or KN_BF16 */
+	int type; /* of a and b: KN_F32, KN_F16, KN_BF16 or KN_LORA_I8 */
 	int n_in, rank;
 	const void *a; /* [rank][n_in], of the backend, as is b */
+	/* KN_LORA_I8: [rank], of the backend: what t is multiplied by, the scale of a's row times that of b's column. NULL:
+	 * nothing. */
+	const float *scales;
 	int n_parts;
 	struct kn_lora_part {
 		/* [⌈n_out / KN_LORA_TILE⌉][rank][KN_LORA_TILE]: tiles of adjacent outputs, which are read in one
@@ -274,6 +278,9 @@ struct kn_lora {
 		float scale;
 	} parts[KN_LORA_PARTS];
 };
+
+/* Bytes of a number of an adapter's matrix. */
+static inline size_t kn_lora_bytes(int type) { return type == KN_F32 ? 4 : type == KN_LORA_I8 ? 1 : 2; }
 
 /* Rows of a step that have adapters, in the order of these, so that an adapter's weights are read once for all its
  * rows. Host memory. */

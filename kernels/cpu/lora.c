@@ -38,9 +38,13 @@ static void shrink(const struct lora_job *j, const struct kn_lora_group *g, int 
 {
 	const struct kn_lora *l = g->lora;
 	int j0 = u0 * UNIT_RANK, j1 = u1 * UNIT_RANK < l->rank ? u1 * UNIT_RANK : l->rank;
-	const uint8_t *a = (const uint8_t *)l->a + (size_t)j0 * kn_row_bytes(l->type, (size_t)l->n_in);
-	j->b->isa->lora_dots(l->type, a, j1 - j0, l->n_in, j->x, j->rows->rows + g->first, g->n,
-			     j->t + (size_t)g->first * (size_t)j->rows->t_width + j0, j->rows->t_width, tile_of(j));
+	const uint8_t *a = (const uint8_t *)l->a + (size_t)j0 * (size_t)l->n_in * kn_lora_bytes(l->type);
+	float *t = j->t + (size_t)g->first * (size_t)j->rows->t_width;
+	j->b->isa->lora_dots(l->type, a, j1 - j0, l->n_in, j->x, j->rows->rows + g->first, g->n, t + j0,
+			     j->rows->t_width, tile_of(j));
+	for (int r = 0; r < g->n && l->scales != NULL; r++, t += j->rows->t_width)
+		for (int k = j0; k < j1; k++)
+			t[k] *= l->scales[k];
 }
 
 static void expand(const struct lora_job *j, const struct kn_lora_group *g, int part, int u0, int u1)

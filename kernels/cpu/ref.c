@@ -515,7 +515,9 @@ static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const f
 static double lora_at(int type, const void *of, size_t i)
 {
 	float v;
-	kn_dequantize(type, (const uint8_t *)of + i * kn_type_block_bytes(type), 1, &v);
+	if (type == KN_LORA_I8)
+		return ((const int8_t *)of)[i];
+	kn_dequantize(type, (const uint8_t *)of + i * kn_lora_bytes(type), 1, &v);
 	return (double)v;
 }
 
@@ -531,6 +533,7 @@ static int ref_lora_shrink(struct kn_backend *b, const struct kn_lora_rows *rows
 				double sum = 0;
 				for (size_t k = 0; k < n_in; k++)
 					sum += lora_at(l->type, l->a, (size_t)j * n_in + k) * (double)row[k];
+				sum *= l->scales != NULL ? (double)l->scales[j] : 1;
 				t[(size_t)i * (size_t)rows->t_width + (size_t)j] = (float)sum;
 			}
 	}

@@ -26,14 +26,17 @@ enum {
 
 INLINE vf lora_load(int type, const uint8_t *at)
 {
-	return type == KN_F32 ? v_load((const void *)at) : type == KN_F16 ? v_f16(at) : (vf)(v_u16(at) << 16);
+	return type == KN_F32       ? v_load((const void *)at)
+	       : type == KN_LORA_I8 ? v_float(v_i8(at))
+	       : type == KN_F16     ? v_f16(at)
+				    : (vf)(v_u16(at) << 16);
 }
-
-INLINE size_t lora_bytes(int type) { return type == KN_F32 ? 4 : 2; }
 
 static float lora_one(int type, const uint8_t *at)
 {
 	float v;
+	if (type == KN_LORA_I8)
+		return *(const int8_t *)at;
 	kn_dequantize(type, at, 1, &v);
 	return v;
 }
@@ -41,7 +44,7 @@ static float lora_one(int type, const uint8_t *at)
 /* type, n_a and n_r are constants where this is inlined. */
 INLINE void dots_tile(int type, const uint8_t *a, size_t n_in, const float *const *x, int n_a, int n_r, float *const *t)
 {
-	const size_t bytes = lora_bytes(type);
+	const size_t bytes = kn_lora_bytes(type);
 	vf acc[LORA_ROWS][LORA_OUT] = {0};
 	size_t k = 0;
 	for (; k + LANES <= n_in; k += LANES) {
@@ -68,9 +71,9 @@ INLINE void lora_widen(int type, const uint8_t *at, size_t n, float *out)
 {
 	size_t i = 0;
 	for (; i + LANES <= n; i += LANES)
-		v_store(out + i, lora_load(type, at + i * lora_bytes(type)));
+		v_store(out + i, lora_load(type, at + i * kn_lora_bytes(type)));
 	for (; i < n; i++)
-		out[i] = lora_one(type, at + i * lora_bytes(type));
+		out[i] = lora_one(type, at + i * kn_lora_bytes(type));
 }
 
 INLINE void dots_rows(int type, const uint8_t *a, size_t n_in, const float *const *x, int n_a, int n_r, float *const *t)
@@ -113,7 +116,7 @@ static void dots_floats(const float *a, int n_j, size_t n_in, const float *x, co
 INLINE void dots_all(int type, const uint8_t *a, int n_a, size_t n_in, const float *x, const int32_t *rows, int n_rows,
 		     float *t, size_t t_width, float *tile)
 {
-	const size_t step = n_in * lora_bytes(type);
+	const size_t step = n_in * kn_lora_bytes(type);
 	for (int j = 0, n_j; j < n_a; j += n_j) {
 		const uint8_t *at = a + (size_t)j * step;
 		n_j = n_a - j >= LORA_OUT ? LORA_OUT : 1;
@@ -134,6 +137,7 @@ static void lora_dots(int type, const void *a, int n_a, int n_in, const float *x
 	size_t width = (size_t)n_in, to = (size_t)t_width;
 	switch (type) {
 	case KN_F32: dots_all(KN_F32, a, n_a, width, x, rows, n_rows, t, to, tile); break;
+	case KN_LORA_I8: dots_all(KN_LORA_I8, a, n_a, width, x, rows, n_rows, t, to, tile); break;
 	case KN_F16: dots_all(KN_F16, a, n_a, width, x, rows, n_rows, t, to, tile); break;
 	default: dots_all(KN_BF16, a, n_a, width, x, rows, n_rows, t, to, tile); break;
 	}
@@ -143,7 +147,7 @@ static void lora_dots(int type, const void *a, int n_a, int n_in, const float *x
 INLINE void add_tiles(int type, const struct kn_lora_part *p, int o0, int o1, const float *const *t, int n_tiles,
 		      int n_r, float *const *y)
 {
-	const size_t bytes = lora_bytes(type), tile = (size_t)p->rank * KN_LORA_TILE * bytes;
+	const size_t bytes = kn_lora_bytes(type), tile = (size_t)p->rank * KN_LORA_TILE * bytes;
 	const uint8_t *b = (const uint8_t *)p->b + (size_t)(o0 / KN_LORA_TILE) * tile;
 	vf acc[LORA_SUMS] = {0};
 	for (int j = 0; j < p->rank; j++)
@@ -206,6 +210,7 @@ static void lora_add(int type, const struct kn_lora_part *p, int o0, int o1, con
 	size_t from = (size_t)t_width, to = (size_t)width;
 	switch (type) {
 	case KN_F32: add_all(KN_F32, p, o0, o1, t, from, rows, n_rows, y, to); break;
+	case KN_LORA_I8: add_all(KN_LORA_I8, p, o0, o1, t, from, rows, n_rows, y, to); break;
 	case KN_F16: add_all(KN_F16, p, o0, o1, t, from, rows, n_rows, y, to); break;
 	default: add_all(KN_BF16, p, o0, o1, t, from, rows, n_rows, y, to); break;
 	}

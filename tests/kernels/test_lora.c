@@ -24,6 +24,11 @@ struct made {
 static void *numbers(int type, size_t n, float *as)
 {
 	void *bytes = malloc(n * 4);
+	if (type == KN_LORA_I8) {
+		for (size_t i = 0; i < n; i++)
+			as[i] = ((int8_t *)bytes)[i] = (int8_t)(i < 2 ? 127 - 254 * (int)i : (int)(next_float() * 127));
+		return bytes;
+	}
 	for (size_t i = 0; i < n; i++)
 		as[i] = next_float();
 	assert_int_equal(kn_quantize_row(type, as, n, bytes), 0);
@@ -33,7 +38,7 @@ static void *numbers(int type, size_t n, float *as)
 
 static void make_part(struct made *m, int i, int n_out, int rank)
 {
-	size_t each = kn_type_block_bytes(m->l.type), tiles = (size_t)(n_out + KN_LORA_TILE - 1) / KN_LORA_TILE;
+	size_t each = kn_lora_bytes(m->l.type), tiles = (size_t)(n_out + KN_LORA_TILE - 1) / KN_LORA_TILE;
 	struct kn_lora_part *p = &m->l.parts[i];
 	*p = (struct kn_lora_part){.n_out = n_out, .rank = rank, .scale = 0.5f + (float)i};
 	if (rank == 0)
@@ -56,6 +61,15 @@ static struct made make(int type, int n_in, const int *n_outs, const int *ranks,
 		m.l.rank += ranks[i];
 	m.a = malloc((size_t)(m.l.rank * n_in) * sizeof(float));
 	m.l.a = numbers(type, (size_t)(m.l.rank * n_in), m.a);
+	if (type == KN_LORA_I8) { /* check_row has them in A */
+		float *scales = malloc((size_t)m.l.rank * sizeof *scales);
+		for (int j = 0; j < m.l.rank; j++) {
+			scales[j] = 1e-4f * (1 + next_float() / 2);
+			for (int i = 0; i < n_in; i++)
+				m.a[j * n_in + i] *= scales[j];
+		}
+		m.l.scales = scales;
+	}
 	for (int i = 0; i < n_parts; i++)
 		make_part(&m, i, n_outs[i], ranks[i]);
 	return m;
@@ -64,6 +78,7 @@ static struct made make(int type, int n_in, const int *n_outs, const int *ranks,
 static void drop_made(struct made *m)
 {
 	free((void *)(uintptr_t)m->l.a);
+	free((void *)(uintptr_t)m->l.scales);
 	free(m->a);
 	for (int i = 0; i < m->l.n_parts; i++) {
 		free((void *)(uintptr_t)m->l.parts[i].b);
@@ -73,7 +88,8 @@ static void drop_made(struct made *m)
 
 /* ---- what is right ---- */
 
-/* y, which was `was`, of a row. t is off by gamma(n_in) of the sum of magnitudes, and each of its rank terms by as
+/* y, which was `was`, of a row. t is off by gamma(n_in) of the sum of magnitudes (with scales: by the product, and their
+ * products with A as floats, which this test has; gamma(n_in + 3)), and each of its rank terms by as
  * much; the sum over the rank by gamma(rank) of its magnitudes; then a product and a sum. */
 static void check_row(const struct kn_ops *o, const struct made *m, int part, const float *x, const float *was,
 		      const float *y)
@@ -97,7 +113,7 @@ static void check_row(const struct kn_ops *o, const struct made *m, int part, co
 			double b = (double)m->b[part][i * p->rank + j];
 			sum += b * t[j];
 			all += fabs(b * t[j]);
-			error += fabs(b) * size[j] * gamma_of(m->l.n_in + 1);
+			error += fabs(b) * size[j] * gamma_of(m->l.n_in + (m->l.scales != NULL ? 3 : 1));
 		}
 		double want = (double)was[i] + scale * sum;
 		error = scale * (error + (all + error) * gamma_of(p->rank + 1));
@@ -199,7 +215,7 @@ static void lora_case(const struct kn_ops *o, int type, int n_in, const int *n_o
 static void test_all(void **arg)
 {
 	(void)arg;
-	static const int types[] = {KN_F32, KN_F16, KN_BF16};
+	static const int types[] = {KN_F32, KN_F16, KN_BF16, KN_LORA_I8};
 	int n_done = 0;
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
 		assert_int_equal((*o)->lora_shrink == NULL, (*o)->lora_expand == NULL);
