@@ -290,7 +290,8 @@ static int read_head(struct gguf *g, struct sl_err *err)
 	return 0;
 }
 
-int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
+/* most 0: mapped; otherwise read into memory, so many bytes at most. */
+static int open_as(const char *path, uint64_t most, struct gguf **out, struct sl_err *err)
 {
 	struct gguf *g = sl_zalloc(sizeof *g);
 	if (g != NULL)
@@ -299,7 +300,7 @@ int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
 		sl_free(g);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
-	int rc = map_file_open(path, &g->file, err);
+	int rc = most > 0 ? map_file_read(path, most, &g->file, err) : map_file_open(path, &g->file, err);
 	if (rc == 0)
 		rc = read_head(g, err);
 	if (rc != 0) {
@@ -308,6 +309,13 @@ int gguf_open(const char *path, struct gguf **out, struct sl_err *err)
 	}
 	*out = g;
 	return 0;
+}
+
+int gguf_open(const char *path, struct gguf **out, struct sl_err *err) { return open_as(path, 0, out, err); }
+
+int gguf_read(const char *path, uint64_t most, struct gguf **out, struct sl_err *err)
+{
+	return open_as(path, most, out, err);
 }
 
 void gguf_close(struct gguf *g)

@@ -55,6 +55,8 @@ struct gguf_tensor {
 /* The mapping lives until gguf_close; everything below borrows from it. The message of a failure
  * names the file and the offending key, tensor or offset. */
 int gguf_open(const char *path, struct gguf **out, struct sl_err *err);
+/* As gguf_open, but its bytes, at most `most`, are read into memory: later changes of the file have no effect. */
+int gguf_read(const char *path, uint64_t most, struct gguf **out, struct sl_err *err);
 void gguf_close(struct gguf *g);
 const char *gguf_path(const struct gguf *g);
 uint64_t gguf_file_bytes(const struct gguf *g);

@@ -8,7 +8,7 @@ int json_file_each(const char *path, json_file_fn read, void *ctx, struct sl_err
 	struct map_file map;
 	struct json_scan j;
 	struct proto_str key;
-	int rc = map_file_open(path, &map, err);
+	int rc = map_file_read(path, JSON_FILE_MAX_BYTES, &map, err);
 	if (rc != 0)
 		return rc;
 	json_scan_init(&j, (const char *)map.at, map.bytes);

@@ -11,7 +11,10 @@
 /* Consumes the value of the key. Not 0: the file is left. */
 typedef int (*json_file_fn)(void *ctx, const char *path, struct proto_str key, struct json_scan *j, struct sl_err *err);
 
-/* Calls read for each key of the file's object. SL_EINVAL: malformed; as map_file_open, or read's. */
+/* A file is read into memory, not mapped: it may change meanwhile. */
+#define JSON_FILE_MAX_BYTES ((uint64_t)1 << 30)
+
+/* Calls read for each key of the file's object. SL_EINVAL: malformed; as map_file_read, or read's. */
 int json_file_each(const char *path, json_file_fn read, void *ctx, struct sl_err *err);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "engine/file/map_file.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -120,18 +121,25 @@ void map_file_guard(void)
 
 static uint64_t ns_of(const struct timespec *t) { return (uint64_t)t->tv_sec * 1000000000u + (uint64_t)t->tv_nsec; }
 
+static int open_file(const char *path, struct stat *st, int *fd, struct sl_err *err)
+{
+	struct sl_err why = {0};
+	*fd = file_open(path, &why);
+	if (*fd < 0)
+		return sl_errf(err, SL_EIO, "%s: %s", path, why.text);
+	if (fstat(*fd, st) == 0)
+		return 0;
+	close(*fd);
+	return sl_errf(err, SL_EIO, "%s: %m", path);
+}
+
 int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
 {
 	struct stat st;
+	int fd;
 	*out = (struct map_file){0};
-	struct sl_err why = {0};
-	int fd = file_open(path, &why);
-	if (fd < 0)
-		return sl_errf(err, SL_EIO, "%s: %s", path, why.text);
-	if (fstat(fd, &st) != 0) {
-		close(fd);
-		return sl_errf(err, SL_EIO, "%s: %m", path);
-	}
+	if (open_file(path, &st, &fd, err) != 0)
+		return SL_EIO;
 	size_t bytes = (size_t)st.st_size;
 	void *map = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
 	int rc = 0;
@@ -148,6 +156,57 @@ int map_file_open(const char *path, struct map_file *out, struct sl_err *err)
 		*out = (struct map_file){0};
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
+	return rc;
+}
+
+static int read_all(const char *path, int fd, uint8_t *to, size_t bytes, struct sl_err *err)
+{
+	for (size_t done = 0; done < bytes;) {
+		ssize_t n = pread(fd, to + done, bytes - done, (off_t)done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return sl_errf(err, SL_EIO, "%s: %m", path);
+		if (n == 0)
+			return sl_errf(err, SL_EIO, "%s: it became shorter while it was read", path);
+		done += (size_t)n;
+	}
+	return 0;
+}
+
+static int read_opened(const char *path, int fd, const struct stat *before, uint64_t most, struct map_file *out,
+		       struct sl_err *err)
+{
+	struct stat after;
+	size_t bytes = (size_t)before->st_size;
+	if (bytes == 0)
+		return sl_errf(err, SL_EINVAL, "%s: empty file", path);
+	if (bytes > most)
+		return sl_errf(err, SL_ELIMIT, "%s: it has %zu bytes, more than the %llu that it may have", path, bytes,
+			       (unsigned long long)most);
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu bytes", path, bytes);
+	*out = (struct map_file){
+	    .at = at, .bytes = bytes, .modified_ns = ns_of(&before->st_mtim), .changed_ns = ns_of(&before->st_ctim)};
+	int rc = read_all(path, fd, at, bytes, err);
+	if (rc == 0 && (fstat(fd, &after) != 0 || after.st_size != before->st_size ||
+			ns_of(&after.st_mtim) != out->modified_ns || ns_of(&after.st_ctim) != out->changed_ns))
+		rc = sl_errf(err, SL_EIO, "%s: it changed while it was read", path);
+	if (rc != 0)
+		map_file_close(out);
+	return rc;
+}
+
+int map_file_read(const char *path, uint64_t most, struct map_file *out, struct sl_err *err)
+{
+	struct stat st;
+	int fd;
+	*out = (struct map_file){0};
+	if (open_file(path, &st, &fd, err) != 0)
+		return SL_EIO;
+	int rc = read_opened(path, fd, &st, most, out, err);
+	close(fd);
 	return rc;
 }
 

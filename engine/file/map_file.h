@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A whole file, mapped for reading: how model files are opened.
+ * A whole file, mapped for reading: how model files are opened. Or read: for files that may change while they are used.
  */
 #ifndef ENGINE_MAP_FILE_H
 #define ENGINE_MAP_FILE_H
@@ -22,6 +22,9 @@ struct map_file {
 /* SL_EIO with the file's name when it can't be opened, is no regular file, or can't be mapped;
  * SL_EINVAL when it is empty. Any thread. */
 int map_file_open(const char *path, struct map_file *out, struct sl_err *err);
+/* The same with the bytes read into memory, at most `most` of them (SL_ELIMIT): what happens to the file later has no
+ * effect. SL_EIO when it changed while it was read. */
+int map_file_read(const char *path, uint64_t most, struct map_file *out, struct sl_err *err);
 void map_file_close(struct map_file *m);
 
 /* Drops whole pages of these bytes from this process's memory; a later read gets them from the file again. Does

@@ -239,7 +239,8 @@ static int read_head(struct safetensors *s, struct sl_err *err)
 	return check_places(s, err);
 }
 
-int safetensors_open(const char *path, struct safetensors **out, struct sl_err *err)
+/* most 0: mapped; otherwise read into memory, so many bytes at most. */
+static int open_as(const char *path, uint64_t most, struct safetensors **out, struct sl_err *err)
 {
 	struct safetensors *s = sl_zalloc(sizeof *s);
 	if (s != NULL)
@@ -248,7 +249,7 @@ int safetensors_open(const char *path, struct safetensors **out, struct sl_err *
 		sl_free(s);
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
 	}
-	int rc = map_file_open(path, &s->map, err);
+	int rc = most > 0 ? map_file_read(path, most, &s->map, err) : map_file_open(path, &s->map, err);
 	if (rc == 0)
 		rc = read_head(s, err);
 	if (rc != 0) {
@@ -257,6 +258,16 @@ int safetensors_open(const char *path, struct safetensors **out, struct sl_err *
 	}
 	*out = s;
 	return 0;
+}
+
+int safetensors_open(const char *path, struct safetensors **out, struct sl_err *err)
+{
+	return open_as(path, 0, out, err);
+}
+
+int safetensors_read(const char *path, uint64_t most, struct safetensors **out, struct sl_err *err)
+{
+	return open_as(path, most, out, err);
 }
 
 void safetensors_close(struct safetensors *s)

@@ -29,6 +29,9 @@ struct safetensors;
 
 /* The mapping lives until safetensors_close. The message names the file and the tensor. */
 int safetensors_open(const char *path, struct safetensors **out, struct sl_err *err);
+/* As safetensors_open, but its bytes, at most `most`, are read into memory: later changes of the file have no effect.
+ */
+int safetensors_read(const char *path, uint64_t most, struct safetensors **out, struct sl_err *err);
 void safetensors_close(struct safetensors *s);
 uint64_t safetensors_bytes(const struct safetensors *s);
 size_t safetensors_n(const struct safetensors *s);

@@ -64,13 +64,14 @@ static int read_small(const struct hf_folder *f, const char *name, size_t most, 
 	struct map_file map;
 	if (!exists(f, name))
 		return sl_errf(err, SL_ENOTFOUND, "%s/%s: no such file", f->path, name);
-	int rc = hf_map(f, name, &map, err);
+	char *path = join(f->path, name);
+	int rc =
+	    path != NULL ? map_file_read(path, most, &map, err) : sl_errf(err, SL_ENOMEM, "%s: no memory", f->path);
+	sl_free(path);
 	if (rc != 0)
 		return rc;
 	*n = map.bytes;
-	if (map.bytes > most)
-		rc = sl_errf(err, SL_ELIMIT, "%s/%s: has %zu bytes, more than %zu", f->path, name, map.bytes, most);
-	else if ((*out = sl_strndup((const char *)map.at, map.bytes)) == NULL)
+	if ((*out = sl_strndup((const char *)map.at, map.bytes)) == NULL)
 		rc = sl_errf(err, SL_ENOMEM, "%s/%s: no memory", f->path, name);
 	map_file_close(&map);
 	return rc;
