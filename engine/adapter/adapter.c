@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -239,6 +240,37 @@ static int finish(struct adapter *a, struct sl_err *err)
 	a->base = NULL;
 	a->arch = NULL;
 	return rc;
+}
+
+/* ---- what it is ---- */
+
+uint64_t adapter_digest(const struct adapter *a)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < a->n_layers * ADAPTER_TARGETS; i++) {
+		const struct adapter_matrix *m = &a->slots[i].m;
+		if (m->rank == 0)
+			continue;
+		const struct {
+			int64_t at, rank, n_in, n_out, head_dim, apart, types;
+			double scale;
+		} head = {i,
+			  m->rank,
+			  m->n_in,
+			  m->n_out,
+			  m->head_dim,
+			  m->apart,
+			  ((int64_t)m->a.type << 32) | m->b.type,
+			  (double)m->scale};
+		const struct adapter_half *halves[] = {&m->a, &m->b};
+		sum = XXH3_64bits_withSeed(&head, sizeof head, sum);
+		for (int k = 0; k < 2; k++) {
+			size_t bytes =
+			    (size_t)halves[k]->n_rows * kn_row_bytes(halves[k]->type, (size_t)halves[k]->width);
+			sum = XXH3_64bits_withSeed(halves[k]->data, bytes, sum);
+		}
+	}
+	return sum;
 }
 
 /* ---- life ---- */

@@ -7,7 +7,9 @@
  * Everything is checked before it is used: names, shapes and ranks of both halves, each number, and all of it against
  * the base. What this version does not support is refused by its key's or tensor's name.
  *
- * An open adapter is immutable; any thread may read it. Callers: engine/model, engine/core, cmd/model.
+ * An open adapter is immutable; any thread may read it. Its files are read into memory, ADAPTER_MAX_BYTES of each at
+ * most, and not mapped: they may be replaced or cut short while it is open. Callers: engine/model, engine/core,
+ * cmd/model.
  */
 #ifndef ENGINE_ADAPTER_H
 #define ENGINE_ADAPTER_H
@@ -31,8 +33,9 @@ enum adapter_target {
 };
 
 enum { ADAPTER_MAX_RANK = 256 };
+#define ADAPTER_MAX_BYTES ((uint64_t)32 << 30)
 
-/* Half of an adapter's matrix, in its file's mapping: rows contiguous along `width`. */
+/* Half of an adapter's matrix, in its file's bytes: rows contiguous along `width`. */
 struct adapter_half {
 	const void *data; /* NULL: not there */
 	int type;         /* enum kn_type */
@@ -65,6 +68,8 @@ void adapter_close(struct adapter *a); /* NULL: nothing */
 const char *adapter_path(const struct adapter *a);
 /* "PEFT", "GGUF". */
 const char *adapter_form(const struct adapter *a);
+/* Of what it adds: equal ones add the same. Not of its base. */
+uint64_t adapter_digest(const struct adapter *a);
 /* How it names its base, for people; "": it does not. */
 const char *adapter_base_name(const struct adapter *a);
 /* Of all halves, as they lie in the file. */
@@ -84,9 +89,9 @@ bool adapter_has_tokens(const struct adapter *a);
 /* SL_EUNSUPPORTED names a token that was added for the adapter, which the base's tokenizer does not have; SL_EINVAL: a
  * file of the tokenizer is malformed. */
 int adapter_check_tokens(const struct adapter *a, const struct tokenizer *base, struct sl_err *err);
-/* *out: it has a chat template other than its base's (n 0: the base has none). SL_EINVAL, SL_ELIMIT: a malformed one.
- */
-int adapter_has_template(const struct adapter *a, struct proto_str base, bool *out, struct sl_err *err);
+/* Its chat template, if it is another than its base's (n 0: the base has none); the caller frees *out, which is NULL
+ * where it has none of its own. SL_EINVAL, SL_ELIMIT: a malformed one. */
+int adapter_own_template(const struct adapter *a, struct proto_str base, char **out, size_t *n, struct sl_err *err);
 
 /* "q", "gate", …, as the command line and listings name them; the base's tensor, "attn_q.weight". */
 const char *adapter_target_name(enum adapter_target t);

@@ -91,7 +91,7 @@ int adapter_read_gguf(struct adapter *a, struct sl_err *err)
 {
 	double alpha = 0;
 	a->form = "GGUF";
-	int rc = gguf_open(a->path, &a->gguf, err);
+	int rc = gguf_read(a->path, ADAPTER_MAX_BYTES, &a->gguf, err);
 	if (rc == 0)
 		rc = read_head(a, &alpha, err);
 	for (size_t i = 0; rc == 0 && i < gguf_n_tensors(a->gguf); i++)

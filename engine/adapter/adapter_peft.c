@@ -97,7 +97,7 @@ static int open_tensors(struct adapter *a, struct sl_err *err)
 	if (old && file_stat(path, &st) != 0)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s: adapter_model.bin is not supported; save it as adapter_model.safetensors", a->path);
-	return safetensors_open(path, &a->tensors, err);
+	return safetensors_read(path, ADAPTER_MAX_BYTES, &a->tensors, err);
 }
 
 int adapter_read_peft(struct adapter *a, struct sl_err *err)

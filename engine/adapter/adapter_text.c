@@ -176,19 +176,21 @@ static bool differs(struct proto_str a, struct proto_str b)
 	return n != trimmed(b) || memcmp(a.at, b.at, n) != 0;
 }
 
-int adapter_has_template(const struct adapter *a, struct proto_str base, bool *out, struct sl_err *err)
+int adapter_own_template(const struct adapter *a, struct proto_str base, char **out, size_t *n, struct sl_err *err)
 {
-	struct proto_str own;
+	struct proto_str own = {"", 0};
 	struct sl_err none;
-	char *text = NULL;
-	*out = false;
-	if (a->gguf != NULL) {
-		*out = gguf_get_str(a->gguf, "tokenizer.chat_template", &own, &none) == 0 && differs(own, base);
-		return 0;
-	}
-	int rc = hf_read_template(a->path, &text, &own.n, err);
-	own.at = text;
-	*out = text != NULL && differs(own, base);
-	sl_free(text);
+	*out = NULL;
+	*n = 0;
+	int rc = 0;
+	if (a->gguf == NULL)
+		rc = hf_read_template(a->path, out, n, err);
+	else if (gguf_get_str(a->gguf, "tokenizer.chat_template", &own, &none) == 0 &&
+		 (*out = sl_strndup(own.at, *n = own.n)) == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory", a->path);
+	if (*out == NULL || differs((struct proto_str){*out, *n}, base))
+		return rc;
+	sl_free(*out);
+	*out = NULL;
 	return rc;
 }

@@ -244,13 +244,10 @@ int peft_config_read(const char *folder, struct peft_config *out, struct sl_err 
 	struct map_file map;
 	char name[4128];
 	snprintf(name, sizeof name, "%.4096s/adapter_config.json", folder);
-	int rc = map_file_open(name, &map, err);
+	int rc = map_file_read(name, MAX_CONFIG, &map, err);
 	if (rc != 0)
 		return rc;
-	if (map.bytes > MAX_CONFIG)
-		rc = sl_errf(err, SL_ELIMIT, "%s: has %zu bytes, more than %d", name, map.bytes, MAX_CONFIG);
-	else
-		rc = peft_config_parse((const char *)map.at, map.bytes, name, out, err);
+	rc = peft_config_parse((const char *)map.at, map.bytes, name, out, err);
 	map_file_close(&map);
 	return rc;
 }
