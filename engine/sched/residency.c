@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/sched/residency.h"
 
+#include <limits.h>
 #include <math.h>
 
 /* ---- charges ---- */
@@ -117,22 +118,27 @@ struct residency_move residency_next(const struct residency *r, const struct res
 				     uint64_t now_ns)
 {
 	uint64_t taken = 0, leaving = 0;
+	unsigned n_here = 0, n_leaving = 0, places = r->cfg.places > 0 ? r->cfg.places : UINT_MAX;
 	int wish = first_wish(r, models, n, now_ns), victim;
 	for (int i = 0; i < n; i++) {
 		if (models[i].state == RESIDENCY_COMING || models[i].state == RESIDENCY_GOING)
 			return nothing(); /* one at a time */
-		taken += models[i].on_demand && is_in_memory(&models[i]) ? models[i].bytes : 0;
-		if (wish >= 0 && models[i].state == RESIDENCY_LEAVING && !is_partner(&models[i], &models[wish]))
+		bool counts = models[i].on_demand && is_in_memory(&models[i]);
+		taken += counts ? models[i].bytes : 0;
+		n_here += counts;
+		if (wish >= 0 && models[i].state == RESIDENCY_LEAVING && !is_partner(&models[i], &models[wish])) {
 			leaving += models[i].bytes;
+			n_leaving++;
+		}
 	}
 	if (wish < 0)
 		return tidy(r, models, n, now_ns);
 	uint64_t needs = taken + models[wish].bytes;
-	if (needs <= r->cfg.bound)
+	if (needs <= r->cfg.bound && n_here < places)
 		return (struct residency_move){.act = RESIDENCY_BRING, .model = wish};
 	if ((victim = idle_victim(r, models, n, wish, now_ns)) >= 0)
 		return (struct residency_move){.act = RESIDENCY_DROP, .model = victim};
-	if (needs - leaving <= r->cfg.bound)
+	if (needs - leaving <= r->cfg.bound && n_here - n_leaving < places)
 		return nothing(); /* enough will go */
 	if ((victim = busy_victim(r, models, n, wish, now_ns)) >= 0)
 		return (struct residency_move){.act = RESIDENCY_LEAVE, .model = victim};

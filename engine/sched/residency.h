@@ -6,7 +6,8 @@
  *   ABSENT → COMING → HERE → LEAVING → GOING → ABSENT
  *
  *   wish       work that waits for an absent model, of one tenant
- *   bound      bytes that the weights of all models that are not ABSENT take at most
+ *   bound      bytes that the weights of all models that are not ABSENT take at most; there may be a bound for their
+ *              number, too: adapters (engine/lora) are models here, and have slots
  *   turn       once here, a model stays for residency_config.turn_ns at least, whoever waits
  *   LEAVING    it is here and starts nothing new; what runs ends first. Only where another model waits and no model
  *              without work can go instead
@@ -37,6 +38,7 @@ enum { RESIDENCY_TENANTS = 64, RESIDENCY_CHARGE_TURNS = 8 };
 
 struct residency_config {
 	uint64_t bound;   /* bytes */
+	unsigned places;  /* of models that are not ABSENT; 0: no bound */
 	uint64_t turn_ns; /* at least 1 */
 };
 

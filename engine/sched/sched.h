@@ -191,7 +191,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out);
 
-/* The pending work, for sharing a device among several models (engine/step/model_sched.h). */
+/* The pending work, for sharing a device among several models (engine/sched/model_sched.h). */
 struct sched_demand {
 	uint32_t load;       /* of sequences that could get on now: each 2^(SCHED_TIERS - 1 - tier), by width */
 	uint8_t best_tier;   /* of them; SCHED_TIERS: there are none */

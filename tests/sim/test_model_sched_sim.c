@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Whose step is next, on a fake device: models with steps of different length and loads that come and go.
- * What is checked is what engine/step/model_sched.h says. The last case is the whole engine: a stream on one model
+ * What is checked is what engine/sched/model_sched.h says. The last case is the whole engine: a stream on one model
  * among a crowd on the other one. TURNS_SEED chooses another random run.
  */
 #include "tests/unit/engine/core/engine_run.h"
 #include "fake_model.h"
 
 #include "base/log.h"
-#include "engine/step/model_sched.h"
+#include "engine/sched/model_sched.h"
 
 enum { MODELS = 3, MS = 1000000 };
 

@@ -162,9 +162,13 @@ static void move(struct world *w)
 		case RESIDENCY_NOTHING: break;
 		}
 		uint64_t taken = 0;
-		for (int k = 0; k < MODELS; k++)
+		unsigned n = 0;
+		for (int k = 0; k < MODELS; k++) {
 			taken += w->m[k].state != RESIDENCY_ABSENT ? w->m[k].bytes : 0;
+			n += w->m[k].state != RESIDENCY_ABSENT;
+		}
 		assert_true(taken <= w->r.cfg.bound);
+		assert_true(w->r.cfg.places == 0 || n <= w->r.cfg.places);
 	}
 }
 
@@ -186,10 +190,16 @@ static void tick(struct world *w)
 	move(w);
 }
 
+/* A number of them is bounded instead of their bytes, as adapters are by slots. */
+static bool by_places;
+
 static void begin(struct world *w, unsigned seed, bool even)
 {
 	*w = (struct world){.seed = seed, .now = MS};
 	w->r.cfg = (struct residency_config){.bound = 300, .turn_ns = TURN_MS * (uint64_t)MS};
+	if (by_places)
+		w->r.cfg =
+		    (struct residency_config){.bound = UINT64_MAX, .places = 3, .turn_ns = TURN_MS * (uint64_t)MS};
 	for (int k = 0; k < MODELS; k++) {
 		w->m[k] = (struct residency_model){
 		    .on_demand = true, .state = RESIDENCY_ABSENT, .bytes = even ? 100 : draw(w, 20, 300)};
@@ -275,6 +285,14 @@ static void one_tenant_switches(void **state)
 	assert_true(brought <= 10 * (300000 / TURN_MS + 2) * 3);
 }
 
+static void by_slots(void **state)
+{
+	by_places = true;
+	random_demand(state);
+	one_tenant_switches(state);
+	by_places = false;
+}
+
 /* Cascades of SMALL and LARGE, for which there is just room, beside tenants that ask for others. Each waits for its
  * second model while its first one keeps its place: none waits for ever, none is lost. */
 static void cascades_end(void **state)
@@ -348,8 +366,8 @@ static void charges(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(charges), cmocka_unit_test(random_demand),
-					   cmocka_unit_test(one_tenant_switches), cmocka_unit_test(cascades_end),
-					   cmocka_unit_test(one_tenant_unloads)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(charges),  cmocka_unit_test(random_demand), cmocka_unit_test(one_tenant_switches),
+	    cmocka_unit_test(by_slots), cmocka_unit_test(cascades_end),  cmocka_unit_test(one_tenant_unloads)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

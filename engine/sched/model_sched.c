@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/step/model_sched.h"
+#include "engine/sched/model_sched.h"
 
 #include "base/clock.h"
 
