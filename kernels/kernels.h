@@ -266,8 +266,8 @@ struct kn_lora {
 	int type; /* of a and b: KN_F32, KN_F16, KN_BF16 or KN_LORA_I8 */
 	int n_in, rank;
 	const void *a; /* [rank][n_in], of the backend, as is b */
-	/* KN_LORA_I8: [rank], of the backend: what t is multiplied by, the scale of a's row times that of b's column. NULL:
-	 * nothing. */
+	/* KN_LORA_I8: [rank], of the backend: what t is multiplied by, the scale of a's row times that of b's column.
+	 * NULL: nothing. */
 	const float *scales;
 	int n_parts;
 	struct kn_lora_part {

@@ -88,9 +88,9 @@ static void drop_made(struct made *m)
 
 /* ---- what is right ---- */
 
-/* y, which was `was`, of a row. t is off by gamma(n_in) of the sum of magnitudes (with scales: by the product, and their
- * products with A as floats, which this test has; gamma(n_in + 3)), and each of its rank terms by as
- * much; the sum over the rank by gamma(rank) of its magnitudes; then a product and a sum. */
+/* y, which was `was`, of a row. t is off by gamma(n_in) of the sum of magnitudes (with scales: by the product, and
+ * their products with A as floats, which this test has; gamma(n_in + 3)), and each of its rank terms by as much; the
+ * sum over the rank by gamma(rank) of its magnitudes; then a product and a sum. */
 static void check_row(const struct kn_ops *o, const struct made *m, int part, const float *x, const float *was,
 		      const float *y)
 {
