@@ -50,6 +50,13 @@ struct eng_adapter_config {
 	int model; /* index of its base */
 };
 
+/* A folder whose adapters may be loaded while the engine runs (engine/lora). */
+struct eng_adapter_folder {
+	const char *path;
+	int model;    /* index of their base */
+	bool watched; /* what is in it is loaded, replaced and unloaded as it changes */
+};
+
 /* The source of drafts, which a step verifies besides making one token. */
 enum eng_spec_mode {
 	ENG_SPEC_OFF,
@@ -62,12 +69,20 @@ struct eng_config {
 	const struct eng_model_config *models;
 	int n_models;
 	const struct eng_adapter_config *adapters;
-	int n_adapters;      /* with n_models at most PROTO_MAX_MODELS */
-	const char *backend; /* kernels: "auto", or a name of kernels/kernels.h */
-	int n_threads;       /* 0: all */
-	int n_text_workers;  /* at least 1 */
-	int page_tokens;     /* 16 */
-	uint64_t kv_bytes;   /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */
+	int n_adapters; /* with n_models at most PROTO_MAX_MODELS */
+	const struct eng_adapter_folder *adapter_folders;
+	int n_adapter_folders;
+	uint64_t adapter_memory;   /* that adapters take together; 0: no bound */
+	int adapter_slots;         /* adapters in memory at once; 0: MODEL_MAX_ADAPTERS */
+	uint64_t adapter_turn_ms;  /* that one stays at least once it is in memory */
+	uint64_t adapter_wait_ms;  /* that a request waits for one at most; 0: no bound */
+	uint64_t adapter_watch_ms; /* between two looks at watched folders; 0: 500 */
+	const char *adapter_type;  /* "int8", "bf16", "f32"; NULL, "", "auto": as its file has its numbers */
+	const char *backend;       /* kernels: "auto", or a name of kernels/kernels.h */
+	int n_threads;             /* 0: all */
+	int n_text_workers;        /* at least 1 */
+	int page_tokens;           /* 16 */
+	uint64_t kv_bytes; /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */
 	uint64_t memory_bytes; /* with kv_bytes 0: the most that weights, work and pages take; 0: no bound but memory */
 	uint64_t weights_bytes;  /* of models on demand together; 0: what memory_bytes and the host's memory leave */
 	uint64_t turn_ms;        /* that weights stay at least once they are in memory */
@@ -161,9 +176,12 @@ void engine_erase(struct engine *e, const struct proto_erase *m);
 void engine_stats(struct engine *e, struct proto_stats *out);
 /* What has entered the prefix trees or left them since *cursor (engine/kv/prefix_book.h). */
 int engine_prefixes(struct engine *e, uint64_t *cursor, bool *anew, uint64_t **changes, size_t *n);
-/* False: the model is not READY. */
+/* Loads or unloads an adapter; its COUNTED has the result. 0 or SL_ELIMIT: too many wait (then no event follows). */
+int engine_adapter(struct engine *e, uint64_t id, const struct proto_adapter *ask);
+/* False: the model is not READY, or it is an adapter, which waits as its base does. */
 bool engine_load(struct engine *e, int index, struct proto_load *out);
-/* The current state of every model, adapters included; strings borrowed until the next call on the same thread. */
+/* The current state of every model, adapters included, which may be GONE; strings borrowed until the next call on the
+ * same thread. */
 int engine_n_models(struct engine *e);
 void engine_model_info(struct engine *e, int index, struct proto_model *out);
 

@@ -33,6 +33,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_KEEP:
 	case PROTO_LEVELS:
 	case PROTO_ERASE:
+	case PROTO_ADAPTER:
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
@@ -48,12 +49,12 @@ uint32_t proto_type_max(uint8_t type)
 
 const char *proto_type_name(uint8_t type)
 {
-	static const char *const to_engine[] = {"?",     "HELLO", "SUBMIT", "CREDIT", "CANCEL",
-						"COUNT", "PING",  "KEEP",   "LEVELS", "ERASE"};
+	static const char *const to_engine[] = {"?",    "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT",
+						"PING", "KEEP",  "LEVELS", "ERASE",  "ADAPTER"};
 	static const char *const to_gateway[] = {
 	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",     "PONG",
 	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING", "PREFIXES"};
-	if (type <= PROTO_ERASE)
+	if (type <= PROTO_ADAPTER)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_PREFIXES)
 		return to_gateway[type - PROTO_MODEL];
@@ -214,7 +215,11 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(upstream.faults[PROTO_FAULT_LONG]),
 						  F(upstream.faults[PROTO_FAULT_CUT]),
 						  F(upstream.faults[PROTO_FAULT_STALL]),
-						  F(upstream.faults[PROTO_FAULT_SLOW])};
+						  F(upstream.faults[PROTO_FAULT_SLOW]),
+						  F(adapters_here),
+						  F(adapter_bytes),
+						  F(adapter_loads),
+						  F(adapter_drops)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_figures, field)
@@ -371,6 +376,31 @@ int proto_get_erase(const uint8_t *p, size_t n, struct proto_erase *out, struct 
 	return proto_r_end(&r, PROTO_ERASE, err);
 }
 
+int proto_put_adapter(struct sl_buf *out, uint64_t id, const struct proto_adapter *m)
+{
+	struct proto_writer w = proto_w_begin(out, PROTO_ADAPTER, id);
+	proto_w_u8(&w, m->load);
+	proto_w_str(&w, m->name, PROTO_MAX_NAME);
+	proto_w_str(&w, m->path, PROTO_MAX_PATH);
+	return proto_w_end(&w);
+}
+
+/* Text that names something: without a NUL. */
+static bool is_text(struct proto_str s) { return s.n > 0 && memchr(s.at, '\0', s.n) == NULL; }
+
+int proto_get_adapter(const uint8_t *p, size_t n, struct proto_adapter *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	uint8_t load = proto_r_u8(&r);
+	out->load = load == 1;
+	out->name = proto_r_str(&r, PROTO_MAX_NAME);
+	out->path = proto_r_str(&r, PROTO_MAX_PATH);
+	int rc = proto_r_end(&r, PROTO_ADAPTER, err);
+	if (rc == 0 && (load > 1 || !is_text(out->name) || (out->load ? !is_text(out->path) : out->path.n > 0)))
+		return proto_out_of_bounds(err, PROTO_ADAPTER, "load, name or path");
+	return rc;
+}
+
 int proto_put_model(struct sl_buf *out, const struct proto_model *m)
 {
 	if (m->n_markers > PROTO_MAX_MARKERS || m->n_lengths > PROTO_MAX_LENGTHS)
@@ -393,7 +423,7 @@ int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct 
 	proto_r_fields(&r, out, model_fields, N(model_fields));
 	out->name = proto_r_str(&r, PROTO_MAX_NAME);
 	out->reason = proto_r_str(&r, PROTO_MAX_MESSAGE);
-	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_FAILED || out->role > 2 ||
+	if (out->index >= PROTO_MAX_MODELS || out->state > PROTO_MODEL_GONE || out->role > 2 ||
 	    out->does > PROTO_DOES_ALL || out->percent > 100 || out->residence > PROTO_RESIDENCE_COMING ||
 	    out->n_lengths > PROTO_MAX_LENGTHS || out->n_markers > PROTO_MAX_MARKERS || out->parent > PROTO_MAX_MODELS)
 		return proto_out_of_bounds(

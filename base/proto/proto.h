@@ -35,6 +35,7 @@
  *   KEEP       how long an unused model stays
  *   ERASE      what is stored of a tenant's texts
  *   LEVELS     of the log, by subsystem
+ *   ADAPTER    an adapter is loaded or unloaded
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
  *                                            EMBEDDING the result of a SUBMIT that asks for one
@@ -42,7 +43,8 @@
  *                                                    with STATS, for each model that is READY, with
  *                                                    its figures
  *                                            DONE    exactly one for every SUBMIT, the last frame
- *                                            COUNTED the answer to COUNT
+ *                                            COUNTED the answer to COUNT, or, without tokens, to
+ *                                                    ADAPTER
  *                                            STATS   gauges: on change (at most every 20 ms) and
  *                                                    every 250 ms;   PONG;   BYE reason, then close
  *                                            PREFIXES  with STATS: which beginnings of prompts have entered the prefix
@@ -70,12 +72,13 @@ enum {
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
 	PROTO_MAX_NAME = 128,
+	PROTO_MAX_PATH = 1024, /* of an adapter to load */
 	PROTO_MAX_STOPS = 16,
 	PROTO_MAX_STOP_BYTES = 256,
 	PROTO_MAX_TOKENS_PER_FRAME = 256,
 	PROTO_MAX_TEXT_PER_FRAME = 64 << 10,
 	PROTO_MAX_MESSAGE = 512,
-	PROTO_MAX_MODELS = 64,
+	PROTO_MAX_MODELS = 256, /* with adapters */
 	PROTO_MAX_STOP_IDS = 16,
 	PROTO_MAX_LOGIT_BIAS = 1024,
 	PROTO_MAX_TOP_LOGPROBS = 20,
@@ -108,6 +111,7 @@ enum proto_type {
 	PROTO_KEEP = 7,
 	PROTO_LEVELS = 8,
 	PROTO_ERASE = 9,
+	PROTO_ADAPTER = 10,
 	PROTO_MODEL = 33,
 	PROTO_QUEUED = 34,
 	PROTO_TOKENS = 35,
@@ -159,7 +163,8 @@ enum proto_does {
 /* Where the weights of a model that is READY are: in memory; not, since no request needs them; on their way. */
 enum proto_residence { PROTO_RESIDENCE_HERE, PROTO_RESIDENCE_ABSENT, PROTO_RESIDENCE_COMING };
 
-enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED };
+/* GONE: its index names nothing any more, and may name another model later. */
+enum proto_model_state { PROTO_MODEL_LOADING, PROTO_MODEL_READY, PROTO_MODEL_FAILED, PROTO_MODEL_GONE };
 
 struct proto_model {
 	uint16_t index; /* stable within an epoch; SUBMIT names models by it */
@@ -358,7 +363,9 @@ enum proto_error {
 	PROTO_ERR_NO_CHAT = 11,    /* a chat for a model without a chat template */
 	PROTO_ERR_BAD_CONSTRAINT = 12,
 	PROTO_ERR_BAD_WORDS = 13,
-	PROTO_ERR_LAST = PROTO_ERR_BAD_WORDS,
+	PROTO_ERR_BAD_ADAPTER_NAME = 14, /* of an ADAPTER; BAD_REQUEST: its path, or its files */
+	PROTO_ERR_NO_FOLDER = 15,        /* of an ADAPTER: its path is in none of this engine's folders of adapters */
+	PROTO_ERR_LAST = PROTO_ERR_NO_FOLDER,
 	/* PROTO_ERR_FIELD + an enum proto_refused: this engine can't do what that field asks for. */
 	PROTO_ERR_FIELD = 32,
 };
@@ -456,6 +463,13 @@ struct proto_keep {
 	uint16_t model;
 	uint64_t tenant;  /* as in SUBMIT */
 	uint32_t keep_ms; /* after the tenant's last use */
+};
+
+/* Loads the adapter at path, which is below one of the engine's folders of adapters, under this name, in place of what
+ * had it; or unloads the one of that name. Its answer is a COUNTED without tokens. */
+struct proto_adapter {
+	bool load;
+	struct proto_str name, path; /* path: to load */
 };
 
 /* The least level of each subsystem of the log (base/log.h), in its order. An engine that knows fewer subsystems
@@ -558,6 +572,9 @@ struct proto_stats {
 	uint64_t kv_disk_errors[3];                                /* of reading, of writing; damaged pages */
 	uint64_t kv_disk_read_bytes, kv_disk_write_bytes, kv_disk_read_us, kv_disk_write_us;
 	struct proto_upstream upstream;
+	uint32_t adapters_here;                /* in memory */
+	uint64_t adapter_bytes;                /* that they take */
+	uint64_t adapter_loads, adapter_drops; /* into memory and out of it, so far */
 };
 
 /* What STATS has for the whole engine, of one model. */
@@ -623,6 +640,7 @@ int proto_put_cancel(struct sl_buf *out, uint64_t id);
 int proto_put_keep(struct sl_buf *out, const struct proto_keep *m);
 int proto_put_levels(struct sl_buf *out, const struct proto_levels *m);
 int proto_put_erase(struct sl_buf *out, const struct proto_erase *m);
+int proto_put_adapter(struct sl_buf *out, uint64_t id, const struct proto_adapter *m);
 int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m);
 int proto_put_ping(struct sl_buf *out, uint64_t nonce);
 int proto_put_model(struct sl_buf *out, const struct proto_model *m);
@@ -648,6 +666,7 @@ int proto_get_credit(const uint8_t *p, size_t n, struct proto_credit *out, struc
 int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl_err *err);
 int proto_get_levels(const uint8_t *p, size_t n, struct proto_levels *out, struct sl_err *err);
 int proto_get_erase(const uint8_t *p, size_t n, struct proto_erase *out, struct sl_err *err);
+int proto_get_adapter(const uint8_t *p, size_t n, struct proto_adapter *out, struct sl_err *err);
 int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err);
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);

@@ -163,10 +163,15 @@ void engine_cancel(struct engine *e, uint64_t id) { signal_seq(e, id, 0, true); 
 
 void engine_keep(struct engine *e, const struct proto_keep *k)
 {
-	int model = k->model;
-	if (model >= e->n_models + e->n_adapters)
+	struct lora_info info;
+	int model = k->model, adapter = model - e->n_models;
+	if (adapter >= lora_n(e->lora))
 		return;
-	struct eng_model *m = &e->models[model < e->n_models ? model : e->adapters[model - e->n_models].model];
+	if (adapter >= 0) {
+		lora_get(e->lora, adapter, &info);
+		model = info.model;
+	}
+	struct eng_model *m = &e->models[model];
 	pthread_mutex_lock(&e->info_lock);
 	keep_alive_ask(&m->keep, k->tenant, k->keep_ms * (uint64_t)NS_PER_MS, clock_now_ns());
 	pthread_mutex_unlock(&e->info_lock);
@@ -213,7 +218,7 @@ void engine_stats(struct engine *e, struct proto_stats *out)
 	kv_tier_stats(e, out);
 }
 
-int engine_n_models(struct engine *e) { return e->n_models + e->n_adapters; }
+int engine_n_models(struct engine *e) { return e->n_models + lora_n(e->lora); }
 
 /* ---- life ---- */
 
@@ -309,6 +314,9 @@ static int start_threads(struct engine *e)
 	e->compiler_running = pthread_create(&e->compiler_thread, NULL, compiler_main, e) == 0;
 	if (!e->compiler_running)
 		return SL_EIO;
+	int rc = lora_start(e->lora);
+	if (rc != 0)
+		return rc;
 	e->loader_running = pthread_create(&e->loader_thread, NULL, loader_main, e) == 0;
 	return e->loader_running ? 0 : SL_EIO;
 }
@@ -334,6 +342,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->cfg = *cfg;
 	e->cfg.models = NULL;
 	e->cfg.adapters = NULL;
+	e->cfg.adapter_folders = NULL;
+	e->cfg.adapter_type = NULL;
 	e->cfg.kv_type = NULL;
 	e->cfg.weight_cache = NULL;
 	e->cfg.kv_disk = NULL;
@@ -344,6 +354,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	e->on_event_ctx = ctx;
 	e->ops = ops;
 	pthread_mutex_init(&e->info_lock, NULL);
+	pthread_mutex_init(&e->report_lock, NULL);
 	pthread_mutex_init(&e->index_lock, NULL);
 	pthread_mutex_init(&e->weight_jobs.lock, NULL);
 	pthread_cond_init(&e->weight_jobs.changed, NULL);
@@ -384,6 +395,8 @@ static void stop_threads(struct engine *e)
 {
 	atomic_store(&e->stopping, true);
 	mailbox_nudge(&e->box);
+	if (e->lora != NULL)
+		lora_stop(e->lora);
 	weight_jobs_close(e);
 	if (e->step_running)
 		pthread_join(e->step_thread, NULL);
@@ -405,6 +418,8 @@ void engine_destroy(struct engine *e)
 	if (e->step != NULL)
 		step_destroy(e->step);
 	grammar_cache_destroy(e->grammars); /* refers to the models' tokenizers */
+	lora_destroy(e->lora);
+	e->lora = NULL;
 	for (int i = 0; i < e->n_models; i++) {
 		model_unload(&e->models[i]);
 		sl_free(e->models[i].name);
@@ -412,7 +427,6 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].pooling);
 		sl_free(e->models[i].places);
 	}
-	adapters_destroy(e);
 	kv_tier_close(e);
 	prefix_book_destroy(e->book);
 	kv_rebalance_destroy_memory(e);
@@ -432,5 +446,6 @@ void engine_destroy(struct engine *e)
 	pthread_mutex_destroy(&e->weight_jobs.lock);
 	pthread_mutex_destroy(&e->index_lock);
 	pthread_mutex_destroy(&e->info_lock);
+	pthread_mutex_destroy(&e->report_lock);
 	sl_free(e);
 }

@@ -6,11 +6,8 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "engine/disk/disk_tier.h"
 #include "engine/file/map_file.h"
@@ -99,42 +96,13 @@ int kv_tier_join(struct eng_model *m)
 
 /* ---- adapters ---- */
 
-static bool add_file(XXH3_state_t *x, const char *path)
+struct disk_key kv_tier_variant(const struct lora_version *v)
 {
-	enum { PIECE = 64 << 10 };
-	static _Thread_local uint8_t piece[PIECE];
-	struct sl_err why;
-	int fd = file_open(path, &why);
-	ssize_t n = fd < 0 ? -1 : 1;
-	while (n > 0) {
-		n = read(fd, piece, sizeof piece);
-		if (n > 0)
-			XXH3_128bits_update(x, piece, (size_t)n);
-	}
-	if (fd >= 0)
-		close(fd);
-	return n == 0;
-}
-
-/* All bytes: an adapter has few. */
-void kv_tier_stamp_adapter(struct eng_adapter *a)
-{
-	static const char *const of_folder[] = {"adapter_config.json", "adapter_model.safetensors"};
-	char path[4200];
-	struct stat st;
-	XXH3_state_t *x = XXH3_createState();
-	bool all = x != NULL && file_stat(a->path, &st) == 0;
-	if (all)
-		XXH3_128bits_reset(x);
-	if (all && !S_ISDIR(st.st_mode))
-		all = add_file(x, a->path);
-	for (size_t i = 0; all && S_ISDIR(st.st_mode) && i < sizeof of_folder / sizeof *of_folder; i++) {
-		snprintf(path, sizeof path, "%.4096s/%s", a->path, of_folder[i]);
-		all = add_file(x, path);
-	}
-	XXH128_hash_t h = all ? XXH3_128bits_digest(x) : (XXH128_hash_t){0};
-	XXH3_freeState(x);
-	a->digest = (struct disk_key){.lo = h.low64, .hi = h.high64};
+	if (v == NULL)
+		return (struct disk_key){0};
+	const uint64_t what[] = {v->digest, (uint64_t)v->type};
+	XXH128_hash_t h = XXH3_128bits(what, sizeof what);
+	return (struct disk_key){.lo = h.low64, .hi = h.high64};
 }
 
 /* ---- figures ---- */

@@ -226,23 +226,27 @@ static void seq_remove(struct link_hub *hub, struct link_seq *s)
 	sl_free(s);
 }
 
-/* A SUBMIT, or if count is set, a COUNT. */
+/* A SUBMIT, a COUNT, or an ADAPTER, whose end is that of a COUNT. */
 static int on_request(struct eng_link *l, uint64_t id, const struct proto_submit *submit,
-		      const struct proto_count *count, struct sl_err *err)
+		      const struct proto_count *count, const struct proto_adapter *adapter, struct sl_err *err)
 {
 	struct link_hub *hub = l->hub;
-	bool counting = count != NULL;
+	bool counting = submit == NULL;
 	if (seq_find(l, id) != NULL)
-		return sl_errf(err, SL_EPROTO, "%s with an identifier in use", counting ? "COUNT" : "SUBMIT");
+		return sl_errf(err, SL_EPROTO, "%s with an identifier in use",
+			       submit != NULL  ? "SUBMIT"
+			       : count != NULL ? "COUNT"
+					       : "ADAPTER");
 	hub->changed = hub->changed || !counting;
 	if (hub->closing) {
 		refuse(l, id, counting, PROTO_ERR_NOT_READY, "The engine is shutting down.");
 		return 0;
 	}
 	struct link_seq *s = seq_add(l, id, counting);
-	int rc = s == NULL  ? SL_ENOMEM
-		 : counting ? hub->backend->count(hub->be, s->in_hub.key, count)
-			    : hub->backend->submit(hub->be, s->in_hub.key, submit);
+	int rc = s == NULL         ? SL_ENOMEM
+		 : adapter != NULL ? hub->backend->adapter(hub->be, s->in_hub.key, adapter)
+		 : counting        ? hub->backend->count(hub->be, s->in_hub.key, count)
+				   : hub->backend->submit(hub->be, s->in_hub.key, submit);
 	if (rc == 0)
 		return 0;
 	if (s != NULL) { /* no event follows, so the reserved mail is freed too */
@@ -283,6 +287,14 @@ static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct 
 
 /* ---- input ---- */
 
+static int on_adapter(struct eng_link *l, uint64_t id, const struct proto_adapter *ask, struct sl_err *err)
+{
+	if (l->hub->backend->adapter != NULL)
+		return on_request(l, id, NULL, NULL, ask, err);
+	refuse(l, id, true, ask->load ? PROTO_ERR_NO_FOLDER : PROTO_ERR_NO_MODEL, "This engine has no adapters.");
+	return 0;
+}
+
 static void set_levels(const struct proto_levels *m)
 {
 	struct log_levels all;
@@ -303,6 +315,7 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		struct proto_keep keep;
 		struct proto_levels levels;
 		struct proto_erase erase;
+		struct proto_adapter adapter;
 	} m;
 	struct link_seq *s = seq_find(l, h->id);
 	int rc;
@@ -319,10 +332,10 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		return rc != 0 ? rc : on_hello(l, &m.hello, err);
 	case PROTO_SUBMIT:
 		rc = proto_get_submit(p, h->length, &m.submit, err);
-		return rc != 0 ? rc : on_request(l, h->id, &m.submit, NULL, err);
+		return rc != 0 ? rc : on_request(l, h->id, &m.submit, NULL, NULL, err);
 	case PROTO_COUNT:
 		rc = proto_get_count(p, h->length, &m.count, err);
-		return rc != 0 ? rc : on_request(l, h->id, NULL, &m.count, err);
+		return rc != 0 ? rc : on_request(l, h->id, NULL, &m.count, NULL, err);
 	case PROTO_CREDIT:
 		rc = proto_get_credit(p, h->length, &m.credit, err);
 		if (rc != 0)
@@ -334,6 +347,9 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		if (s != NULL)
 			hub->backend->cancel(hub->be, s->in_hub.key);
 		return 0;
+	case PROTO_ADAPTER:
+		rc = proto_get_adapter(p, h->length, &m.adapter, err);
+		return rc != 0 ? rc : on_adapter(l, h->id, &m.adapter, err);
 	case PROTO_KEEP:
 		rc = proto_get_keep(p, h->length, &m.keep, err);
 		if (rc == 0 && hub->backend->keep != NULL)
@@ -384,8 +400,8 @@ void link_feed(struct eng_link *l, const uint8_t *bytes, size_t n)
 
 static void deliver_model(struct link_hub *hub, const struct event_mail *m)
 {
-	uint64_t bit = 1ull << m->model;
-	hub->ready_models = m->ready ? hub->ready_models | bit : hub->ready_models & ~bit;
+	hub->n_ready += m->ready - hub->ready[m->model];
+	hub->ready[m->model] = m->ready;
 	list_each(it, &hub->links) {
 		struct eng_link *l = list_entry(it, struct eng_link, in_hub);
 		if (is_open(l))

@@ -27,8 +27,10 @@ struct eng_backend {
 	int (*count)(void *be, uint64_t id, const struct proto_count *req);
 	void (*credit)(void *be, uint64_t id, uint32_t n_tokens);
 	void (*cancel)(void *be, uint64_t id);
-	void (*keep)(void *be, const struct proto_keep *k);   /* NULL: no model is on demand */
-	void (*erase)(void *be, const struct proto_erase *m); /* NULL: it stores nothing */
+	void (*keep)(void *be, const struct proto_keep *k);                     /* NULL: no model is on demand */
+	void (*erase)(void *be, const struct proto_erase *m);                   /* NULL: it stores nothing */
+	void (*keep)(void *be, const struct proto_keep *k);                     /* NULL: no model is on demand */
+	int (*adapter)(void *be, uint64_t id, const struct proto_adapter *ask); /* NULL: it takes none */
 	void (*stats)(void *be, struct proto_stats *out);
 	/* NULL: it has no prefix tree. */
 	int (*prefixes)(void *be, uint64_t *cursor, bool *anew, uint64_t **changes, size_t *n);
@@ -51,12 +53,13 @@ struct link_hub {
 	const struct eng_backend *backend;
 	void *be;
 	uint64_t epoch, next_id;
-	struct idmap seqs;     /* engine-wide identifier → struct link_seq */
-	struct list links;     /* struct eng_link.in_hub */
-	bool closing;          /* new requests are refused */
-	bool changed;          /* something happened since the last hub_send_stats */
-	uint64_t ready_models; /* bit i: model i is READY */
-	struct mailbox box;    /* struct event_mail */
+	struct idmap seqs;            /* engine-wide identifier → struct link_seq */
+	struct list links;            /* struct eng_link.in_hub */
+	bool closing;                 /* new requests are refused */
+	bool changed;                 /* something happened since the last hub_send_stats */
+	bool ready[PROTO_MAX_MODELS]; /* model i is READY */
+	int n_ready;
+	struct mailbox box; /* struct event_mail */
 	/* Each request reserves the mail for its last event, so that its end is always reported. */
 	pthread_mutex_t spare_lock;
 	struct event_mail *spare;

@@ -32,8 +32,6 @@
 #include "engine/step/model_residency.h"
 #include "kernels/kv_type.h"
 
-_Static_assert((int)PARTS_MAX_LITERALS <= (int)PROTO_MAX_MARKERS, "MODEL has room for all");
-
 enum {
 	WARM_ROWS = 16,
 	DEVICE_WARM_ROWS = 256, /* 16 take a device as long as one */
@@ -163,26 +161,6 @@ static int list_end_ids(struct eng_model *m)
 	return 0;
 }
 
-/* The control tokens among the literals of its calls and reasoning. */
-static void list_markers(struct eng_model *m)
-{
-	const struct tokenizer *t = model_tokenizer(m->model);
-	const struct chat_template *template = model_template(m->model);
-	const char *literals[PROTO_MAX_MARKERS];
-	if (template == NULL)
-		return;
-	m->parts = chat_template_parts(template);
-	m->n_markers = (int)parts_format_literals(m->parts.format, m->parts.reasoning, literals, PROTO_MAX_MARKERS);
-	for (int i = 0; i < m->n_markers; i++)
-		m->markers[i] = -1;
-	for (int32_t id = 0; id < tokenizer_n_vocab(t); id++) {
-		struct proto_str s = tokenizer_bytes(t, id);
-		for (int i = 0; i < m->n_markers && tokenizer_attr(t, id) == TOK_CONTROL; i++)
-			if (strlen(literals[i]) == s.n && memcmp(literals[i], s.at, s.n) == 0)
-				m->markers[i] = id;
-	}
-}
-
 static int check_vocabulary(struct eng_model *m)
 {
 	const struct tokenizer *t = model_tokenizer(m->model);
@@ -195,7 +173,7 @@ static int check_vocabulary(struct eng_model *m)
 			return sl_errf(&m->load_err, SL_ELIMIT, "%s: token %d is longer than %d bytes", m->path,
 				       (int)id, MAX_TOKEN_BYTES);
 	}
-	list_markers(m);
+	text_form_make(t, model_template(m->model), &m->form);
 	if (list_end_ids(m) != 0 || token_text(t, tokenizer_bos(t), &m->bos) != 0 ||
 	    token_text(t, tokenizer_eos(t), &m->eos) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
@@ -432,7 +410,7 @@ static int load(struct eng_model *m)
 	if (rc == 0)
 		rc = check_vocabulary(m);
 	if (rc == 0)
-		adapters_load(m);
+		lora_set_model(m->e->lora, m->index, m->model);
 	return rc;
 }
 
@@ -460,6 +438,8 @@ void model_unload(struct eng_model *m)
 	in_flight_destroy(m);
 	kv_swap_destroy(m->swap);
 	kv_pool_destroy(m->pool);
+	if (m->e->lora != NULL)
+		lora_set_model(m->e->lora, m->index, NULL);
 	model_free(m->model);
 	log_steps(m);
 	m->ops->close(m->backend);
@@ -536,7 +516,6 @@ static void inspect(struct eng_model *m)
 		return;
 	}
 	m->file_bytes = m->info.file_bytes; /* of all shards */
-	m->adapter_bytes = adapters_file_bytes(m);
 	m->step_tokens = step_tokens_of(m);
 	if (m->shortens >= 0) {
 		m->info.arch.shortens = m->shortens > 0;

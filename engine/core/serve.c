@@ -19,6 +19,7 @@ static void be_cancel(void *be, uint64_t id) { engine_cancel(be, id); }
 static void be_keep(void *be, const struct proto_keep *k) { engine_keep(be, k); }
 
 static void be_erase(void *be, const struct proto_erase *m) { engine_erase(be, m); }
+static int be_adapter(void *be, uint64_t id, const struct proto_adapter *ask) { return engine_adapter(be, id, ask); }
 
 static void be_stats(void *be, struct proto_stats *out) { engine_stats(be, out); }
 
@@ -40,6 +41,7 @@ const struct eng_backend engine_backend = {
     .cancel = be_cancel,
     .keep = be_keep,
     .erase = be_erase,
+    .adapter = be_adapter,
     .stats = be_stats,
     .prefixes = be_prefixes,
     .load = be_load,

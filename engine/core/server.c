@@ -333,7 +333,7 @@ static void end_of_turn(struct server *s)
 	}
 	list_each_safe(it, tmp, &s->conns)
 		conn_settle(list_entry(it, struct conn, in_server), now);
-	bool ready = s->hub.ready_models != 0 && s->stop_at_ns == 0 && settled(s);
+	bool ready = s->hub.n_ready > 0 && s->stop_at_ns == 0 && settled(s);
 	if (ready != s->ready) {
 		s->ready = ready;
 		beat_ready(ready);

@@ -98,9 +98,18 @@ static int add_input(struct seq_text *t, const struct tokenizer *tok)
 	return rc;
 }
 
-static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_bytes)
+static bool has_own_template(const struct eng_seq *s) { return s->lora != NULL && s->lora->template != NULL; }
+
+/* How the model, or its adapter with a template of its own, writes. */
+static const struct parts_detected *parts_of(const struct eng_seq *s, const struct eng_model *m)
 {
-	const struct chat_template *template = model_template(m->model);
+	return has_own_template(s) ? &s->lora->form.parts : &m->form.parts;
+}
+
+static int add_chat(struct eng_seq *s, const struct eng_model *m, size_t max_bytes)
+{
+	struct seq_text *t = &s->text;
+	const struct chat_template *template = has_own_template(s) ? s->lora->template : model_template(m->model);
 	if (template == NULL)
 		return refuse(t, PROTO_ERR_NO_CHAT, "This model has no chat template; it takes plain prompts only.");
 	struct prompt_chat chat;
@@ -110,7 +119,7 @@ static int add_chat(struct seq_text *t, const struct eng_model *m, size_t max_by
 		t->error = chat.refused != 0 ? chat.refused : t->error;
 		return rc;
 	}
-	const struct parts_format_desc *calls = parts_format_desc(m->parts.format);
+	const struct parts_format_desc *calls = parts_format_desc(parts_of(s, m)->format);
 	if (calls->numbered && prompt_number_calls(&chat, calls->prefix) != 0) {
 		prompt_chat_dispose(&chat);
 		return refuse_code(t, SL_ENOMEM, NULL);
@@ -191,8 +200,10 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 		return refuse(t, PROTO_ERR_NOT_READY, "The model is still loading.");
 	if (state == PROTO_MODEL_FAILED)
 		return refuse(t, PROTO_ERR_NOT_READY, "The model has failed.");
-	if (s->adapter > 0 && e->adapters[s->adapter - 1].slot < 0)
-		return refuse(t, PROTO_ERR_NOT_READY, "The adapter has failed.");
+	if (t->no_adapter != 0)
+		return refuse(t, t->no_adapter,
+			      t->no_adapter == PROTO_ERR_NOT_READY ? "The adapter has failed."
+								   : "There is no such adapter.");
 	if (t->prompt.n > e->cfg.max_prompt_bytes) {
 		t->error = PROTO_ERR_BAD_REQUEST;
 		return sl_errf(&t->err, SL_ELIMIT, "The prompt has %zu bytes; the limit is %u.", t->prompt.n,
@@ -225,30 +236,32 @@ static int make_ids(struct engine *e, struct eng_seq *s)
 	else if (t->prompt_kind == PROTO_PROMPT_TEXT)
 		rc = add_text(t, model_tokenizer(m->model), t->prompt.at, t->prompt.n, NULL);
 	else
-		rc = add_chat(t, m, e->cfg.max_prompt_bytes);
+		rc = add_chat(s, m, e->cfg.max_prompt_bytes);
 	if (rc == 0 && repeats)
 		prompt_memo_put(&e->memo, &key, &t->ids, clock_now_ns());
 	return rc != 0 ? rc : check_ids(t, m);
 }
 
 /* Sees how the answer to a chat begins, by the end of its prompt. */
-static void see_phase(struct seq_text *t, const struct eng_model *m)
+static void see_phase(struct eng_seq *s, const struct eng_model *m)
 {
 	enum { LAST_TOKENS = 64 };
+	struct seq_text *t = &s->text;
 	const struct tokenizer *tok = model_tokenizer(m->model);
+	int reasoning = (int)parts_of(s, m)->reasoning;
 	struct sl_buf end;
-	if (t->prompt_kind != PROTO_PROMPT_CHAT || m->parts.reasoning == PARTS_REASONING_NONE)
+	if (t->prompt_kind != PROTO_PROMPT_CHAT || reasoning == PARTS_REASONING_NONE)
 		return;
 	buf_init(&end, LAST_TOKENS * PROTO_MAX_PIECE);
 	for (size_t i = t->ids.n > LAST_TOKENS ? t->ids.n - LAST_TOKENS : 0; i < t->ids.n; i++) {
-		struct proto_str s = tokenizer_bytes(tok, t->ids.ids[i]);
-		if (buf_append(&end, s.at, s.n) != 0)
+		struct proto_str bytes = tokenizer_bytes(tok, t->ids.ids[i]);
+		if (buf_append(&end, bytes.at, bytes.n) != 0)
 			buf_clear(&end, SIZE_MAX); /* what comes last counts */
 	}
-	t->phase = constrain_prompt(m->parts.reasoning, (const char *)buf_data(&end), end.len);
+	t->phase = constrain_prompt(parts_of(s, m)->reasoning, (const char *)buf_data(&end), end.len);
 	buf_dispose(&end);
 	/* The grammar of calls has the channels before them (constraint.c). */
-	if (t->constraint_kind == PROTO_CONSTRAINT_CALLS && m->parts.reasoning == PARTS_REASONING_HARMONY)
+	if (t->constraint_kind == PROTO_CONSTRAINT_CALLS && reasoning == PARTS_REASONING_HARMONY)
 		t->phase = CONSTRAIN_BODY;
 }
 
@@ -269,7 +282,7 @@ static bool make_text(struct engine *e, struct eng_seq *s)
 	struct seq_text *t = &s->text;
 	if (make_ids(e, s) != 0)
 		return false;
-	see_phase(t, &e->models[t->model]);
+	see_phase(s, &e->models[t->model]);
 	if (t->constraint_kind == PROTO_CONSTRAINT_NONE)
 		return false;
 	const struct grammar_cache_key key = key_of(e, s);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An adapter keeps its numbers' type where all halves of a site have it, F16 or BF16; else they become F32. The halves
- * of matrices that read the same rows are stacked, so that q, k and v, or gate and up, shrink them once.
+ * An adapter keeps its numbers' type where all halves of a site have it, F16 or BF16; else they become F32. As
+ * KN_LORA_I8 each row of A and each column of B gets a scale, the largest magnitude in it divided by 127, and rounds to
+ * nearest; the product of both scales is applied to t. The halves of matrices that read the same rows are stacked, so
+ * that q, k and v, or gate and up, shrink them once.
  */
 #include "engine/model/adapters.h"
 
+#include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -24,16 +28,16 @@ static const struct {
 		    [SITE_GATE_UP] = {ADAPTER_GATE, 2},
 		    [SITE_DOWN] = {ADAPTER_DOWN, 1}};
 
-struct loaded {
+struct model_adapter {
 	struct kn_lora *sites; /* [n_layers][SITES]; rank 0: nothing */
 	void *memory;          /* of the backend: all halves */
 	uint64_t bytes;
 };
 
 struct model_adapters {
-	struct loaded all[MODEL_MAX_ADAPTERS];
-	int n, t_width;
-	float *t; /* [max_rows][t_width] */
+	struct model_adapter *all[MODEL_MAX_ADAPTERS]; /* by slot */
+	int n, t_width;                                /* n: slots up to the last that is used */
+	float *t;                                      /* [max_rows][t_width] */
 	/* Of the step: its rows by adapter, and of each group its slot. */
 	int32_t *rows; /* [max_rows] */
 	struct kn_lora_group by_slot[MODEL_MAX_ADAPTERS], groups[MODEL_MAX_ADAPTERS];
@@ -44,11 +48,18 @@ struct model_adapters {
 
 /* Where halves go: first counted, then written. */
 struct packing {
-	struct model *m;
+	const struct model *m;
 	const struct adapter *from;
-	struct loaded *to;
+	struct model_adapter *to; /* memory NULL: counted */
+	int type;                 /* -1: as the file has it */
 	size_t bytes;
 	struct sl_err *err;
+};
+
+/* A site while it is packed: its parts in the file. */
+struct site_parts {
+	struct kn_lora l;
+	const struct adapter_matrix *of[KN_LORA_PARTS];
 };
 
 static size_t aligned(size_t bytes) { return (bytes + KN_ALIGN - 1) / KN_ALIGN * KN_ALIGN; }
@@ -57,12 +68,12 @@ static size_t tiles_of(int n_out) { return ((size_t)n_out + KN_LORA_TILE - 1) / 
 
 static size_t a_bytes(const struct kn_lora *l)
 {
-	return aligned((size_t)l->rank * kn_row_bytes(l->type, (size_t)l->n_in));
+	return aligned((size_t)l->rank * (size_t)l->n_in * kn_lora_bytes(l->type));
 }
 
 static size_t b_bytes(const struct kn_lora *l, const struct kn_lora_part *p)
 {
-	return aligned(tiles_of(p->n_out) * (size_t)p->rank * KN_LORA_TILE * kn_type_block_bytes(l->type));
+	return aligned(tiles_of(p->n_out) * (size_t)p->rank * KN_LORA_TILE * kn_lora_bytes(l->type));
 }
 
 static int type_with(int type, int other)
@@ -72,20 +83,27 @@ static int type_with(int type, int other)
 }
 
 /* The site's shape, without its data. */
-static struct kn_lora site_of(const struct adapter *a, int layer, enum site site)
+static struct site_parts site_of(const struct adapter *a, int layer, enum site site, int type)
 {
-	struct kn_lora l = {.type = -1, .n_parts = targets[site].n};
-	for (int i = 0; i < l.n_parts; i++) {
+	struct site_parts s = {.l = {.type = -1, .n_parts = targets[site].n}};
+	for (int i = 0; i < s.l.n_parts; i++) {
 		const struct adapter_matrix *m =
 		    adapter_at(a, layer, (enum adapter_target)((int)targets[site].first + i));
+		s.of[i] = m;
 		if (m->rank == 0)
 			continue;
-		l.parts[i] = (struct kn_lora_part){.n_out = m->n_out, .rank = m->rank, .scale = m->scale};
-		l.type = type_with(type_with(l.type, m->a.type), m->b.type);
-		l.n_in = m->n_in;
-		l.rank += m->rank;
+		s.l.parts[i] = (struct kn_lora_part){.n_out = m->n_out, .rank = m->rank, .scale = m->scale};
+		s.l.type = type_with(type_with(s.l.type, m->a.type), m->b.type);
+		s.l.n_in = m->n_in;
+		s.l.rank += m->rank;
 	}
-	return l;
+	s.l.type = type >= 0 ? type : s.l.type;
+	return s;
+}
+
+static int no_memory(const struct packing *p)
+{
+	return sl_errf(p->err, SL_ENOMEM, "%s: no memory", adapter_path(p->from));
 }
 
 static int put(struct packing *p, size_t at, const void *host, size_t bytes)
@@ -95,65 +113,133 @@ static int put(struct packing *p, size_t at, const void *host, size_t bytes)
 	return rc == 0 ? 0 : sl_errf(p->err, rc, "%s: can't be brought to the device", adapter_path(p->from));
 }
 
-/* Rows of A of all parts, one after the other. */
-static void pack_a(const struct kn_lora *l, const struct adapter_matrix *const *parts, uint8_t *out, float *row)
+/* Room for so many bytes, and where they are once there is memory. */
+static const void *room_for(struct packing *p, size_t bytes, size_t *at)
 {
-	for (int i = 0; i < l->n_parts; i++)
-		for (int j = 0; j < l->parts[i].rank; j++, out += kn_row_bytes(l->type, (size_t)l->n_in)) {
-			adapter_a_row(parts[i], j, row);
-			BUG_IF(kn_quantize_row(l->type, row, (size_t)l->n_in, out) != 0, "an adapter's number");
+	*at = p->bytes;
+	p->bytes += bytes;
+	return p->to->memory != NULL ? (const float *)p->to->memory + *at / sizeof(float) : NULL;
+}
+
+/* n numbers as the type; scale: of KN_LORA_I8. */
+static void narrow(int type, const float *from, size_t n, float scale, uint8_t *to)
+{
+	if (type != KN_LORA_I8) {
+		BUG_IF(kn_quantize_row(type, from, n, to) != 0, "an adapter's number");
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		to[i] = (uint8_t)(int8_t)(scale > 0 ? lrintf(fmaxf(-127, fminf(127, from[i] / scale))) : 0);
+}
+
+static float largest(const float *row, size_t n)
+{
+	float most = 0;
+	for (size_t i = 0; i < n; i++)
+		most = fmaxf(most, fabsf(row[i]));
+	return most;
+}
+
+/* Rows of A of all parts, one after the other; scales: of each, 0 where it has zeros only. */
+static void pack_a(const struct site_parts *s, uint8_t *out, float *row, float *scales)
+{
+	size_t n = (size_t)s->l.n_in, at = 0;
+	for (int i = 0; i < s->l.n_parts; i++)
+		for (int j = 0; j < s->l.parts[i].rank; j++, at++) {
+			adapter_a_row(s->of[i], j, row);
+			scales[at] = largest(row, n) / 127;
+			narrow(s->l.type, row, n, scales[at], out + at * n * kn_lora_bytes(s->l.type));
 		}
 }
 
-static void pack_b(const struct kn_lora *l, const struct kn_lora_part *p, const struct adapter_matrix *m, uint8_t *out)
+/* Of each column of B the scale. */
+static void b_scales(const struct kn_lora_part *p, const struct adapter_matrix *m, float *scales)
 {
 	float row[ADAPTER_MAX_RANK];
-	uint8_t narrow[ADAPTER_MAX_RANK * sizeof(float)];
-	size_t each = kn_type_block_bytes(l->type);
+	memset(scales, 0, (size_t)p->rank * sizeof *scales);
 	for (int o = 0; o < p->n_out; o++) {
 		adapter_b_row(m, o, row);
-		BUG_IF(kn_quantize_row(l->type, row, (size_t)p->rank, narrow) != 0, "an adapter's number");
+		for (int j = 0; j < p->rank; j++)
+			scales[j] = fmaxf(scales[j], fabsf(row[j]) / 127);
+	}
+}
+
+static void pack_b(int type, const struct kn_lora_part *p, const struct adapter_matrix *m, const float *scales,
+		   uint8_t *out)
+{
+	float row[ADAPTER_MAX_RANK];
+	size_t each = kn_lora_bytes(type);
+	for (int o = 0; o < p->n_out; o++) {
+		adapter_b_row(m, o, row);
 		for (int j = 0; j < p->rank; j++) {
 			size_t at = ((size_t)o / KN_LORA_TILE * (size_t)p->rank + (size_t)j) * KN_LORA_TILE +
 				    (size_t)o % KN_LORA_TILE;
-			memcpy(out + at * each, narrow + (size_t)j * each, each);
+			narrow(type, &row[j], 1, scales[j], out + at * each);
 		}
 	}
 }
 
-static int pack_half(struct packing *p, const struct kn_lora *l, int part, const struct adapter_matrix *const *of,
-		     const void **data)
+static int put_a(struct packing *p, struct site_parts *s, float *scales)
 {
-	size_t bytes = part < 0 ? a_bytes(l) : b_bytes(l, &l->parts[part]), at = p->bytes;
-	p->bytes += bytes;
-	if (p->to->memory == NULL)
+	size_t at, bytes = a_bytes(&s->l);
+	s->l.a = room_for(p, bytes, &at);
+	if (s->l.a == NULL)
 		return 0;
 	uint8_t *host = sl_zalloc(bytes);
-	float *row = sl_alloc((size_t)l->n_in * sizeof *row);
-	int rc = host != NULL && row != NULL ? 0 : sl_errf(p->err, SL_ENOMEM, "%s: no memory", adapter_path(p->from));
-	if (rc == 0 && part < 0)
-		pack_a(l, of, host, row);
-	else if (rc == 0)
-		pack_b(l, &l->parts[part], of[part], host);
-	if (rc == 0)
+	float *row = sl_alloc((size_t)s->l.n_in * sizeof *row);
+	int rc = host != NULL && row != NULL ? 0 : no_memory(p);
+	if (rc == 0) {
+		pack_a(s, host, row, scales);
 		rc = put(p, at, host, bytes);
-	*data = (const float *)p->to->memory + at / sizeof(float);
+	}
 	sl_free(host);
 	sl_free(row);
 	return rc;
 }
 
+/* scales: of A's rows on entry, then of the products. */
+static int put_b(struct packing *p, struct site_parts *s, int part, float *scales)
+{
+	struct kn_lora_part *to = &s->l.parts[part];
+	size_t at, bytes = b_bytes(&s->l, to);
+	float of_b[ADAPTER_MAX_RANK];
+	to->b = room_for(p, bytes, &at);
+	if (to->b == NULL)
+		return 0;
+	uint8_t *host = sl_zalloc(bytes);
+	if (host == NULL)
+		return no_memory(p);
+	b_scales(to, s->of[part], of_b);
+	pack_b(s->l.type, to, s->of[part], of_b, host);
+	for (int j = 0; j < to->rank; j++)
+		scales[j] *= of_b[j];
+	int rc = put(p, at, host, bytes);
+	sl_free(host);
+	return rc;
+}
+
+static int put_scales(struct packing *p, struct site_parts *s, float *scales)
+{
+	size_t at, bytes = aligned((size_t)s->l.rank * sizeof *scales);
+	if (s->l.type != KN_LORA_I8)
+		return 0;
+	s->l.scales = room_for(p, bytes, &at);
+	return s->l.scales != NULL ? put(p, at, scales, bytes) : 0;
+}
+
 static int pack_site(struct packing *p, int layer, enum site site)
 {
-	const struct adapter_matrix *of[KN_LORA_PARTS];
-	struct kn_lora l = site_of(p->from, layer, site);
-	for (int i = 0; i < l.n_parts; i++)
-		of[i] = adapter_at(p->from, layer, (enum adapter_target)((int)targets[site].first + i));
-	int rc = l.rank > 0 ? pack_half(p, &l, -1, of, &l.a) : 0;
-	for (int i = 0; i < l.n_parts && rc == 0; i++)
-		if (l.parts[i].rank > 0)
-			rc = pack_half(p, &l, i, of, &l.parts[i].b);
-	p->to->sites[layer * SITES + (int)site] = l;
+	enum { MOST = KN_LORA_PARTS * ADAPTER_MAX_RANK + KN_ALIGN };
+	float scales[MOST] = {0}, *of = scales;
+	struct site_parts s = site_of(p->from, layer, site, p->type);
+	int rc = s.l.rank > 0 ? put_a(p, &s, scales) : 0;
+	for (int i = 0; i < s.l.n_parts && rc == 0; of += s.l.parts[i++].rank)
+		if (s.l.parts[i].rank > 0)
+			rc = put_b(p, &s, i, of);
+	if (rc == 0 && s.l.rank > 0)
+		rc = put_scales(p, &s, scales);
+	if (p->to->sites != NULL)
+		p->to->sites[layer * SITES + (int)site] = s.l;
 	return rc;
 }
 
@@ -167,7 +253,7 @@ static int pack_all(struct packing *p)
 	return rc;
 }
 
-static int widest_t(const struct model *m, const struct loaded *l)
+static int widest_t(const struct model *m, const struct model_adapter *l)
 {
 	int most = 0;
 	for (int i = 0; i < m->info.arch.n_layers * SITES; i++)
@@ -176,7 +262,7 @@ static int widest_t(const struct model *m, const struct loaded *l)
 }
 
 /* Room for t of this adapter's rows, too. */
-static int grow_t(struct model *m, const struct loaded *l, struct sl_err *err)
+static int grow_t(struct model *m, const struct model_adapter *l, struct sl_err *err)
 {
 	struct model_adapters *all = m->adapters;
 	int width = widest_t(m, l);
@@ -192,29 +278,6 @@ static int grow_t(struct model *m, const struct loaded *l, struct sl_err *err)
 	return 0;
 }
 
-static void unload(struct model *m, struct loaded *l)
-{
-	if (l->memory != NULL)
-		m->ops->mem_free(m->backend, l->memory);
-	sl_free(l->sites);
-	*l = (struct loaded){0};
-}
-
-static int load(struct model *m, const struct adapter *a, struct loaded *l, struct sl_err *err)
-{
-	struct packing p = {.m = m, .from = a, .to = l, .err = err};
-	l->sites = sl_zalloc_n((size_t)m->info.arch.n_layers * SITES, sizeof *l->sites);
-	if (l->sites == NULL)
-		return sl_errf(err, SL_ENOMEM, "%s: no memory", adapter_path(a));
-	int rc = pack_all(&p);
-	l->bytes = p.bytes;
-	if (rc == 0 && m->ops->mem_alloc(m->backend, p.bytes, &l->memory) != 0)
-		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %zu bytes", adapter_path(a), p.bytes);
-	if (rc == 0)
-		rc = pack_all(&p);
-	return rc == 0 ? grow_t(m, l, err) : rc;
-}
-
 static int make_room(struct model *m, struct sl_err *err)
 {
 	if (m->adapters == NULL)
@@ -226,47 +289,124 @@ static int make_room(struct model *m, struct sl_err *err)
 	return 0;
 }
 
-/* Text is converted by the base's tokenizer and template for all adapters. */
-static int check_text(const struct model *m, const struct adapter *a, struct sl_err *err)
+/* Text is converted by the base's tokenizer for all adapters, and by its template unless one has its own. */
+static int check_text(const struct model *m, const struct adapter *a, struct chat_template **out, uint64_t *digest,
+		      struct sl_err *err)
 {
-	struct proto_str template = {"", 0};
-	struct sl_err none;
-	bool own = false;
-	(void)model_file_template(m->file, &template, &none);
+	struct proto_str base = {"", 0};
+	struct sl_err why = {0};
+	char *own = NULL;
+	size_t n = 0;
+	(void)model_file_template(m->file, &base, &why);
 	int rc = adapter_check_tokens(a, m->tokenizer, err);
 	if (rc == 0)
-		rc = adapter_has_template(a, template, &own, err);
-	if (rc == 0 && own)
-		log_warn("adapter %s: its own chat template is not used, but its base's", adapter_path(a));
+		rc = adapter_own_template(a, base, &own, &n, err);
+	if (rc == 0 && own != NULL && (rc = chat_template_compile(own, n, out, &why)) != 0)
+		sl_errf(err, rc, "%s: its chat template: %s", adapter_path(a), why.text);
+	*digest = XXH3_64bits_withSeed(own, own != NULL ? n : 0, adapter_digest(a));
+	sl_free(own);
 	return rc;
+}
+
+int model_open_adapter(const struct model *m, const char *path, struct adapter **out, struct chat_template **template,
+		       uint64_t *digest, struct sl_err *err)
+{
+	*template = NULL;
+	if (m->ops->lora_shrink == NULL)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no adapters in this version", path,
+			       m->ops->name);
+	int rc = adapter_open(path, m->file, &m->info.arch, out, err);
+	if (rc == 0 && (rc = check_text(m, *out, template, digest, err)) != 0)
+		adapter_close(*out);
+	return rc;
+}
+
+void model_close_adapter(struct adapter *a) { adapter_close(a); }
+
+uint64_t model_adapter_size(const struct model *m, const struct adapter *a, int type)
+{
+	struct model_adapter none = {0};
+	struct packing p = {.m = m, .from = a, .to = &none, .type = type};
+	(void)pack_all(&p);
+	return p.bytes;
+}
+
+int model_pack_adapter(struct model *m, const struct adapter *a, int type, struct model_adapter **out,
+		       struct sl_err *err)
+{
+	struct model_adapter *l = sl_zalloc(sizeof *l);
+	struct packing p = {.m = m, .from = a, .to = l, .type = type, .err = err};
+	if (l == NULL)
+		return no_memory(&p);
+	l->bytes = model_adapter_size(m, a, type);
+	l->sites = sl_zalloc_n((size_t)m->info.arch.n_layers * SITES, sizeof *l->sites);
+	int rc = l->sites != NULL ? 0 : no_memory(&p);
+	if (rc == 0 && m->ops->mem_alloc(m->backend, l->bytes, &l->memory) != 0)
+		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %llu bytes", adapter_path(a),
+			     (unsigned long long)l->bytes);
+	if (rc == 0)
+		rc = pack_all(&p);
+	if (rc != 0)
+		model_drop_adapter(m, l);
+	else
+		*out = l;
+	return rc;
+}
+
+void model_drop_adapter(struct model *m, struct model_adapter *a)
+{
+	if (a == NULL)
+		return;
+	if (a->memory != NULL)
+		m->ops->mem_free(m->backend, a->memory);
+	sl_free(a->sites);
+	sl_free(a);
+}
+
+int model_put_adapter(struct model *m, struct model_adapter *a, int *slot, struct sl_err *err)
+{
+	int i = 0, rc = make_room(m, err);
+	if (rc == 0)
+		rc = grow_t(m, a, err);
+	if (rc != 0)
+		return rc;
+	while (i < MODEL_MAX_ADAPTERS && m->adapters->all[i] != NULL)
+		i++;
+	if (i == MODEL_MAX_ADAPTERS)
+		return sl_errf(err, SL_ELIMIT, "a model has at most %d adapters in memory", MODEL_MAX_ADAPTERS);
+	m->adapters->all[i] = a;
+	m->adapters->n = i >= m->adapters->n ? i + 1 : m->adapters->n;
+	*slot = i;
+	return 0;
+}
+
+void model_remove_adapter(struct model *m, int slot)
+{
+	struct model_adapters *all = m->adapters;
+	model_drop_adapter(m, all->all[slot]);
+	all->all[slot] = NULL;
+	while (all->n > 0 && all->all[all->n - 1] == NULL)
+		all->n--;
 }
 
 int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_err *err)
 {
-	struct adapter *a = NULL;
-	if (m->ops->lora_shrink == NULL)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no adapters in this version", path,
-			       m->ops->name);
-	int rc = make_room(m, err);
-	if (rc == 0 && m->adapters->n == MODEL_MAX_ADAPTERS)
-		rc = sl_errf(err, SL_ELIMIT, "%s: a model has at most %d adapters", path, MODEL_MAX_ADAPTERS);
-	if (rc == 0)
-		rc = adapter_open(path, m->file, &m->info.arch, &a, err);
+	struct adapter *a;
+	struct chat_template *template;
+	struct model_adapter *l = NULL;
+	uint64_t digest;
+	int rc = model_open_adapter(m, path, &a, &template, &digest, err);
 	if (rc != 0)
 		return rc;
-	struct loaded *l = &m->adapters->all[m->adapters->n];
-	rc = check_text(m, a, err);
-	if (rc == 0)
-		rc = load(m, a, l, err);
+	rc = model_pack_adapter(m, a, -1, &l, err);
+	if (rc == 0 && (rc = model_put_adapter(m, l, slot, err)) != 0)
+		model_drop_adapter(m, l);
+	chat_template_free(template);
 	adapter_close(a);
-	if (rc != 0)
-		unload(m, l);
-	else
-		*slot = m->adapters->n++;
 	return rc;
 }
 
-uint64_t model_adapter_bytes(const struct model *m, int slot) { return m->adapters->all[slot].bytes; }
+uint64_t model_adapter_bytes(const struct model *m, int slot) { return m->adapters->all[slot]->bytes; }
 
 void adapters_free(struct model *m)
 {
@@ -274,7 +414,7 @@ void adapters_free(struct model *m)
 	if (all == NULL)
 		return;
 	for (int i = 0; i < all->n; i++)
-		unload(m, &all->all[i]);
+		model_drop_adapter(m, all->all[i]);
 	model_free_floats(m, all->t);
 	sl_free(all->rows);
 	sl_free(all);
@@ -291,7 +431,8 @@ void adapters_begin(struct model *m, const struct kn_step *s)
 		return;
 	all->n_groups = 0;
 	for (int r = 0; r < s->n_rows && s->row_adapter != NULL; r++) {
-		BUG_IF(s->row_adapter[r] >= all->n, "a row of adapter %d", s->row_adapter[r]);
+		BUG_IF(s->row_adapter[r] >= all->n || (s->row_adapter[r] >= 0 && all->all[s->row_adapter[r]] == NULL),
+		       "a row of adapter %d", s->row_adapter[r]);
 		if (s->row_adapter[r] >= 0)
 			first[s->row_adapter[r] + 1]++;
 	}
@@ -314,7 +455,7 @@ static int add(struct model *m, const struct layer *l, enum site site, const flo
 	size_t at = (size_t)(l - m->layers) * SITES + (size_t)site;
 	int n = 0, rc;
 	for (int i = 0; all != NULL && i < all->n_groups; i++) {
-		const struct kn_lora *lora = &all->all[all->slots[i]].sites[at];
+		const struct kn_lora *lora = &all->all[all->slots[i]]->sites[at];
 		if (lora->rank == 0)
 			continue;
 		all->groups[n] = all->by_slot[i];

@@ -13,9 +13,27 @@ struct layer;
 
 enum { MODEL_MAX_ADAPTERS = 64 };
 
-/* Loads an adapter (engine/adapter) into the backend's memory; its file is closed again. No step may run. *slot: its
- * number. SL_EUNSUPPORTED: the backend has no adapters; SL_ELIMIT: the model has MODEL_MAX_ADAPTERS; or as
- * adapter_open. */
+/* ---- from a file to a slot ---- */
+
+struct adapter;
+struct chat_template;
+struct model_adapter; /* an adapter in the backend's memory */
+
+/* Opens the adapter and checks it against m, its tokens included. *template: its own, or NULL where its base's serves;
+ * the caller frees it. *digest: of what it adds and of its template. SL_EUNSUPPORTED: the backend has no adapters; or
+ * as adapter_open, chat_template_compile. Any thread, as pack: steps may run. */
+int model_open_adapter(const struct model *m, const char *path, struct adapter **out, struct chat_template **template,
+		       uint64_t *digest, struct sl_err *err);
+void model_close_adapter(struct adapter *a);
+/* type: KN_LORA_I8, KN_BF16 or KN_F32; -1: as its file has its numbers. Bytes that model_pack_adapter allocates. */
+uint64_t model_adapter_size(const struct model *m, const struct adapter *a, int type);
+int model_pack_adapter(struct model *m, const struct adapter *a, int type, struct model_adapter **out,
+		       struct sl_err *err);
+void model_drop_adapter(struct model *m, struct model_adapter *a); /* NULL: nothing */
+/* Step thread, with no step in flight. Takes a unless it fails: SL_ELIMIT without a free slot, SL_ENOMEM. */
+int model_put_adapter(struct model *m, struct model_adapter *a, int *slot, struct sl_err *err);
+void model_remove_adapter(struct model *m, int slot);
+/* All of these, for a caller that runs no step. */
 int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_err *err);
 /* Bytes that the adapter in this slot takes. */
 uint64_t model_adapter_bytes(const struct model *m, int slot);

@@ -60,7 +60,7 @@ void batch_release(struct eng_seq *s)
 	in_flight_leave(s);
 	s->sched.prefilling = true;
 	s->sched.started = false;
-	s->sched.credit = s->credit > 0; /* in_flight_foresee may have taken it */
+	s->sched.credit = s->credit > 0 && adapter_is_here(s); /* in_flight_foresee may have taken it */
 }
 
 int batch_take_slot(const struct step *st, struct eng_seq *s)
@@ -188,10 +188,7 @@ struct planning_for {
 /* Whose texts s adds to the tree, by the adapter that computes them. */
 static struct prefix_origin origin_of(const struct eng_seq *s)
 {
-	const struct eng_adapter *a = s->adapter > 0 ? &s->model->e->adapters[s->adapter - 1] : NULL;
-	return (struct prefix_origin){.owner = s->owner,
-				      .variant = a != NULL ? a->digest : (struct disk_key){0},
-				      .nameless = a != NULL && disk_key_equal(a->digest, (struct disk_key){0})};
+	return (struct prefix_origin){.owner = s->owner, .variant = kv_tier_variant(s->lora)};
 }
 
 struct kv_disk_ask batch_disk_ask(struct eng_seq *s)
@@ -551,7 +548,7 @@ void batch_continue(struct step *st, struct eng_seq *s, uint64_t now)
 		eng_seq_set_state(&st->e->counters, s, SEQ_DECODE);
 	s->sched.prefilling = false;
 	s->sched.n_left = 1;
-	s->sched.credit = s->credit > 0;
+	s->sched.credit = s->credit > 0 && adapter_is_here(s);
 	s->sched.due_ns = eng_seq_due(s);
 	sched_update(s->model->sched, &s->sched, now);
 }
@@ -719,12 +716,15 @@ static void fail(struct step *st, struct eng_model *m)
 /* Of each row the slot of its sequence's adapter. */
 static const int32_t *row_adapters(struct step *st, const struct eng_model *m, int n_rows)
 {
-	if (m->n_adapters == 0)
-		return NULL;
+	bool some = false;
 	for (int i = 0; i < n_rows; i++) {
-		uint16_t adapter = m->slots[st->row_seq[i]]->adapter;
-		st->row_adapter[i] = adapter > 0 ? st->e->adapters[adapter - 1].slot : -1;
+		const struct lora_version *v = m->slots[st->row_seq[i]]->lora;
+		BUG_IF(v != NULL && v->slot < 0, "a row of an adapter that is not in memory");
+		st->row_adapter[i] = v != NULL ? v->slot : -1;
+		some = some || v != NULL;
 	}
+	if (!some)
+		return NULL;
 	return st->row_adapter;
 }
 

@@ -13,6 +13,7 @@
 #include "engine/kv/kv.h"
 #include "engine/kv/kv_disk.h"
 #include "engine/kv/kv_swap.h"
+#include "engine/lora/lora.h"
 #include "engine/model/model.h"
 #include "engine/kv/prefix.h"
 #include "engine/step/prompt_memo.h"
@@ -57,17 +58,14 @@ struct eng_model {
 	char *bos, *eos;  /* text, for the template; NULL: none */
 	int32_t *end_ids; /* of the tokens that end an answer */
 	uint32_t n_end_ids;
-	struct parts_detected parts; /* how it writes calls and reasoning */
-	int n_markers;
-	int32_t markers[PROTO_MAX_MARKERS]; /* of parts_format_literals: control tokens; -1: none */
+	struct text_form form; /* how it writes calls and reasoning */
 
 	/* Models on demand (engine/step/model_residency.h). */
 	bool on_demand;
 	struct keep_alive keep;        /* until when its weights stay without work; under the engine's info_lock */
 	uint64_t weights_bytes;        /* that leave memory and come back; the loader's, then constant */
 	atomic_int residence;          /* enum residency_state; written by the step thread once it is READY */
-	int n_adapters;                /* that were loaded with it; the loader's, then constant */
-	uint64_t adapter_bytes;        /* of the files of all that it should have */
+	uint64_t adapter_bytes;        /* that its adapters take at most, as far as that is known at the start */
 	struct step_mail weights_mail; /* a job is done, with this result */
 	int weights_rc;
 	uint64_t here_ns, used_ns, asked_ns, retry_ns; /* the step thread's */
@@ -100,7 +98,7 @@ struct eng_model {
 	int n_in_flight;
 	bool settle;        /* the next step is planned only when none is in flight */
 	uint64_t landed_ns; /* when the last step ended */
-	uint64_t vtime_ns;  /* device time divided by its share (engine/step/model_sched.h) */
+	uint64_t vtime_ns;  /* device time divided by its share (engine/sched/model_sched.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* [0]: of requests that find the model idle, [1]: busy */
 	struct cost verify;            /* for steps without prompts, where every row has logits */
@@ -109,15 +107,6 @@ struct eng_model {
 	struct proto_figures figures;  /* what it has counted; the step thread's, published in load */
 	/* Moving averages; 0: unknown. ns_per_answer[t] covers tier t and better ones, since worse ones delay none. */
 	double ns_per_decode_step, ns_per_answer[SCHED_TIERS];
-};
-
-/* An adapter of the configuration. The loader fills it before its model is mailed; then it is constant. */
-struct eng_adapter {
-	char *name, *path;
-	int model;              /* index of its base */
-	int slot;               /* in its model (engine/model/adapters.h); -1: not loaded */
-	struct disk_key digest; /* of its files; zeros: unknown, then its pages are not on disk */
-	struct sl_err load_err;
 };
 
 /* Requests for the text workers, then those whose constraint must be compiled, on a separate thread: better priorities
@@ -140,7 +129,7 @@ enum { ENGINE_ERASES = 64 };
 	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
 	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step), X(kv_bytes), X(kv_withheld),      \
 	    X(kv_released), X(kv_restored), X(models_here), X(load_waiting), X(model_loads), X(model_drops),    \
-	    X(model_load_ms)
+	    X(model_load_ms), X(adapters_here), X(adapter_bytes), X(adapter_loads), X(adapter_drops)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -152,14 +141,15 @@ struct engine {
 	struct kn_ops const *ops;
 
 	struct eng_model *models;
-	struct eng_adapter *adapters;
-	int n_adapters;
 	struct disk_tier *disk; /* of the models' pages; NULL: there is none */
 	struct engine_erases {  /* under the index's lock */
 		uint64_t tenants[ENGINE_ERASES];
 		uint32_t n;
 		bool all; /* there were too many */
 	} erases;
+	struct lora *lora;     /* adapters by name; indices follow those of the models */
+	atomic_bool lora_news; /* one came into memory, or could not */
+	uint64_t lora_look_ns;
 	struct kv_memory *memory; /* of the models' pages; NULL: each model has its own */
 	struct kn_backend *memory_backend;
 	bool memory_in_use;      /* the step thread's: a model uses it, so the loader has made it */
@@ -169,6 +159,7 @@ struct engine {
 	uint64_t memory_reserve; /* of the latter: bytes that stay free */
 	int n_models;
 	pthread_mutex_t info_lock;
+	pthread_mutex_t report_lock; /* a state is read and sent at once, so that the last one sent is the last */
 
 	pthread_mutex_t index_lock;
 	struct idmap index;   /* identifier → struct eng_seq, until DONE */
@@ -231,12 +222,17 @@ void *compiler_main(void *engine);
 /* ---- adapter_load.c ---- */
 /* 0, SL_EINVAL or SL_ENOMEM. */
 int adapters_create(struct engine *e, const struct eng_config *cfg, struct sl_err *err);
-void adapters_destroy(struct engine *e);
 /* s, whose request may name an adapter, is of its model from now on. */
 void adapters_resolve(const struct engine *e, struct eng_seq *s);
-/* Loader: bytes of m's adapters, before its memory is planned; and their weights, once it is loaded. */
-uint64_t adapters_file_bytes(const struct eng_model *m);
-void adapters_load(struct eng_model *m);
+/* Bytes to plan for m's adapters, before it is loaded. */
+uint64_t adapters_memory(const struct engine *e, const struct eng_config *cfg, int model);
+
+/* ---- adapter_turns.c ---- */
+/* Step thread: which adapters are in memory, and so which sequences may be in steps. When it is to be called again, if
+ * nothing happens before. */
+uint64_t adapter_turns_tick(struct step *st, uint64_t now_ns);
+/* Whether credit is all that s needs. */
+bool adapter_is_here(const struct eng_seq *s);
 
 /* ---- kv_tier.c ---- */
 /* Opens the tier on disk, if one is configured. Without it the engine serves, too: a fault is a line in the log. */
@@ -244,8 +240,9 @@ void kv_tier_open(struct engine *e, const struct eng_config *cfg);
 void kv_tier_close(struct engine *e);
 /* Loader: m's pages may be on disk from now on, if they can be. SL_ENOMEM. */
 int kv_tier_join(struct eng_model *m);
-/* Loader: digests of the files of an adapter. */
-void kv_tier_stamp_adapter(struct eng_adapter *a);
+/* What tells v's pages on disk from others: what it adds, and its type in memory. Zeros for NULL: of no adapter. A name
+ * that is loaded anew has another version, so it never finds pages of the former. */
+struct disk_key kv_tier_variant(const struct lora_version *v);
 /* Any thread: the tier's figures, for engine_stats. */
 void kv_tier_stats(const struct engine *e, struct proto_stats *out);
 

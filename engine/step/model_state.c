@@ -24,26 +24,45 @@ static uint8_t percent_of(const struct eng_model *m)
 	return absent ? 0 : (uint8_t)atomic_load(&m->percent);
 }
 
-/* Its base's, but for what an adapter has of its own. It may have failed alone. */
-static void adapter_info(struct engine *e, const struct eng_adapter *a, struct proto_model *out)
+static void put_form(const struct text_form *form, struct proto_model *out)
 {
-	engine_model_info(e, a->model, out);
-	out->role = PROTO_ROLE_NONE;
-	out->parent = (uint16_t)(a->model + 1);
-	out->name = (struct proto_str){.at = a->name, .n = strlen(a->name)};
-	if (out->state != PROTO_MODEL_READY || a->slot >= 0)
+	out->format = (uint8_t)form->parts.format;
+	out->reasoning = (uint8_t)form->parts.reasoning;
+	out->n_markers = (uint8_t)form->n_markers;
+	memcpy(out->markers, form->markers, sizeof out->markers);
+}
+
+/* Its base's, but for what an adapter has of its own. It may have failed alone. */
+static void adapter_info(struct engine *e, int entry, struct proto_model *out)
+{
+	static _Thread_local struct lora_info info;
+	lora_get(e->lora, entry, &info);
+	uint16_t index = (uint16_t)(e->n_models + entry);
+	if (info.state == LORA_FREE) {
+		*out = (struct proto_model){.index = index, .state = PROTO_MODEL_GONE};
+		out->name = out->reason = (struct proto_str){"", 0};
 		return;
-	out->state = PROTO_MODEL_FAILED;
-	out->reason = (struct proto_str){.at = a->load_err.text, .n = strlen(a->load_err.text)};
+	}
+	engine_model_info(e, info.model, out);
+	out->index = index;
+	out->role = PROTO_ROLE_NONE;
+	out->parent = (uint16_t)(info.model + 1);
+	out->name = (struct proto_str){.at = info.name, .n = strlen(info.name)};
+	if (out->state != PROTO_MODEL_READY)
+		return;
+	if (info.state != LORA_READY)
+		out->state = info.state == LORA_FAILED ? PROTO_MODEL_FAILED : PROTO_MODEL_LOADING;
+	out->reason = (struct proto_str){.at = info.reason, .n = strlen(info.reason)};
+	if (info.own_form)
+		put_form(&info.form, out);
 }
 
 void engine_model_info(struct engine *e, int index, struct proto_model *out)
 {
 	static _Thread_local char reason[PROTO_MAX_MESSAGE + 1];
-	BUG_IF(index < 0 || index >= e->n_models + e->n_adapters, "engine_model_info: model %d", index);
+	BUG_IF(index < 0 || index >= e->n_models + lora_n(e->lora), "engine_model_info: model %d", index);
 	if (index >= e->n_models) {
-		adapter_info(e, &e->adapters[index - e->n_models], out);
-		out->index = (uint16_t)index;
+		adapter_info(e, index - e->n_models, out);
 		return;
 	}
 	struct eng_model *m = &e->models[index];
@@ -63,12 +82,8 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out)
 				    .name = {.at = m->name, .n = strlen(m->name)}};
 	memcpy(out->lengths, m->shown.lengths, sizeof out->lengths);
 	/* Constant since it was loaded. */
-	if (out->state == PROTO_MODEL_READY) {
-		out->format = (uint8_t)m->parts.format;
-		out->reasoning = (uint8_t)m->parts.reasoning;
-		out->n_markers = (uint8_t)m->n_markers;
-		memcpy(out->markers, m->markers, sizeof out->markers);
-	}
+	if (out->state == PROTO_MODEL_READY)
+		put_form(&m->form, out);
 	memcpy(reason, m->shown.reason, sizeof reason);
 	pthread_mutex_unlock(&e->info_lock);
 	out->reason = (struct proto_str){.at = reason, .n = strlen(reason)};
@@ -104,11 +119,13 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 void model_state_report(struct engine *e, const struct eng_model *m)
 {
 	struct eng_event ev = {.kind = ENG_MODEL};
+	pthread_mutex_lock(&e->report_lock);
 	engine_model_info(e, m->index, &ev.u.model);
 	e->on_event(e->on_event_ctx, &ev);
-	for (int i = 0; i < e->n_adapters; i++)
-		if (e->adapters[i].model == m->index) {
-			engine_model_info(e, e->n_models + i, &ev.u.model);
+	for (int i = 0, n = lora_n(e->lora); i < n; i++) {
+		engine_model_info(e, e->n_models + i, &ev.u.model);
+		if (ev.u.model.parent == m->index + 1)
 			e->on_event(e->on_event_ctx, &ev);
-		}
+	}
+	pthread_mutex_unlock(&e->report_lock);
 }

@@ -140,13 +140,10 @@ void queue_status_tick(struct step *st, uint64_t now_ns)
 
 bool engine_load(struct engine *e, int index, struct proto_load *out)
 {
-	const struct eng_adapter *a = index >= e->n_models ? &e->adapters[index - e->n_models] : NULL;
-	struct eng_model *m = &e->models[a != NULL ? a->model : index];
-	if (atomic_load(&m->state) != PROTO_MODEL_READY || (a != NULL && a->slot < 0))
+	if (index >= e->n_models || atomic_load(&e->models[index].state) != PROTO_MODEL_READY)
 		return false;
 	pthread_mutex_lock(&e->info_lock);
-	*out = m->load;
+	*out = e->models[index].load;
 	pthread_mutex_unlock(&e->info_lock);
-	out->model = (uint16_t)index;
 	return true;
 }

@@ -145,10 +145,19 @@ static uint64_t mix(uint64_t x)
 uint64_t eng_seq_salt(const struct eng_seq *s, bool shared)
 {
 	uint64_t salt = (shared ? 0 : s->tenant_digest) ^ mix(s->cache_salt);
-	return s->adapter > 0 ? eng_seq_salt_of(salt, s->adapter) : salt;
+	return s->lora != NULL ? eng_seq_salt_of(salt, s->lora->digest) : salt;
 }
 
-uint64_t eng_seq_salt_of(uint64_t salt, uint16_t adapter) { return mix(mix(salt) + adapter * 0x9e3779b97f4a7c15u); }
+uint64_t eng_seq_salt_of(uint64_t salt, uint64_t digest) { return mix(mix(salt) + mix(digest) + 0x9e3779b97f4a7c15u); }
+
+void eng_seq_set_lora(struct eng_seq *s, struct lora_version *v)
+{
+	if (s->lora != NULL)
+		lora_leave(s->lora);
+	s->lora = v;
+	s->salt = eng_seq_salt(s, s->shares);
+	s->on_disk = (struct kv_disk_turn){0};
+}
 
 static int set_draft_prefix(struct eng_seq *s, const struct proto_submit *req)
 {
@@ -217,8 +226,9 @@ int eng_seq_create(uint64_t id, const struct proto_submit *req, struct eng_seq *
 	s->n_reserved = s->best_of > 1 && s->beam_width == 0 ? s->best_of - 1u : 0;
 	s->tenant_digest = req->tenant;
 	s->cache_salt = req->cache_salt;
-	s->salt = eng_seq_salt(s, (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0);
-	s->owner = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0 ? 0 : req->tenant;
+	s->shares = (req->flags & PROTO_SUBMIT_SHARED_PREFIX) != 0;
+	s->owner = s->shares ? 0 : req->tenant;
+	s->salt = eng_seq_salt(s, s->shares);
 	s->sched.priority = req->priority;
 	s->sched.width = s->beam_width > 0 ? s->beam_width : 1;
 	s->sched.prefilling = true;
@@ -258,7 +268,9 @@ int eng_seq_follow(const struct eng_seq *lead, uint8_t choice, struct eng_seq **
 	s->weight = lead->weight;
 	s->salt = lead->salt;
 	s->owner = lead->owner;
-	s->adapter = lead->adapter;
+	s->shares = lead->shares;
+	if ((s->lora = lead->lora) != NULL)
+		lora_ref(s->lora);
 	s->sampling = lead->sampling;
 	s->sampling.choice = choice;
 	s->choice = choice;
@@ -296,6 +308,8 @@ void eng_seq_free(struct eng_seq *s)
 	sl_free(s->bias);
 	sl_free(s->draft_prefix.ids);
 	sl_free(s->borders);
+	if (s->lora != NULL)
+		lora_leave(s->lora);
 	sl_free(s->mem);
 	sl_free(s);
 }

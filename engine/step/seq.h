@@ -61,6 +61,7 @@ struct eng_counters {
 };
 
 struct eng_model;
+struct lora_version;
 struct choices;
 
 /* Mail to the step thread begins with its kind. */
@@ -78,6 +79,7 @@ struct seq_text {
 	uint8_t constraint_kind; /* enum proto_constraint */
 	struct proto_str constraint;
 	bool counting;
+	uint8_t no_adapter;               /* enum proto_error: its adapter has failed, or has gone */
 	bool searching;                   /* a beam search with options that it does not support */
 	atomic_bool unwanted;             /* cancelled: the worker skips the work */
 	struct tok_ids ids;               /* the result */
@@ -139,7 +141,7 @@ struct eng_seq {
 	struct sched_seq sched; /* what the scheduler needs: order, priority, tenant, credit, tokens in pages */
 
 	/* The request. */
-	uint16_t adapter; /* 1 + its number among the engine's; 0: none */
+	struct lora_version *lora; /* with a reference; NULL: no adapter */
 	uint64_t tenant_digest;
 	struct sampler_params sampling; /* its lists: bias and stop_ids here, end_ids the model's */
 	struct proto_id_f32 *bias;      /* owned; with room for bad_ids */
@@ -149,6 +151,7 @@ struct eng_seq {
 	uint32_t prompt_reported;    /* prompt tokens whose log probability was reported */
 	bool prefill_only;           /* PROTO_SUBMIT_PREFILL_ONLY */
 	bool embed;                  /* PROTO_SUBMIT_EMBED: its result is an embedding or a score */
+	bool shares;                 /* PROTO_SUBMIT_SHARED_PREFIX */
 	bool unshared;               /* neither reuses pages of the prefix tree nor adds pages to it */
 	uint64_t salt;               /* of the prefixes that it may share */
 	uint64_t cache_salt;         /* as in SUBMIT, and part of salt */
@@ -199,10 +202,12 @@ struct eng_seq {
 	bool found_busy;     /* other sequences ran or waited when it was predicted */
 };
 
-/* The salt of its prefixes, which are of its adapter; shared: across tenants. */
+/* The salt of its prefixes, which are of what its adapter adds; shared: across tenants. */
 uint64_t eng_seq_salt(const struct eng_seq *s, bool shared);
-/* The same for an adapter, which is not 0, of what it is without one. */
-uint64_t eng_seq_salt_of(uint64_t salt, uint16_t adapter);
+/* The same for an adapter of this digest, of what it is without one. */
+uint64_t eng_seq_salt_of(uint64_t salt, uint64_t digest);
+/* Gives it an adapter, whose reference it takes, in place of what it had. It must not have begun. */
+void eng_seq_set_lora(struct eng_seq *s, struct lora_version *v);
 /* Looks up the bytes of its tokens, if wanted (for log probabilities). */
 struct proto_pieces eng_seq_pieces(const struct eng_seq *s, bool wanted);
 /* Copies the request. 0 or SL_ENOMEM. */

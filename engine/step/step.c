@@ -3,7 +3,7 @@
  * The step thread: owner of sequences, pages, the scheduler and the models' forward passes.
  *
  * One iteration: take signals (new, credit, cancel) and mail (text ready, model loaded), end sequences past their
- * deadline, then run one step of one model, chosen by engine/step/model_sched.h. Without work the thread sleeps until
+ * deadline, then run one step of one model, chosen by engine/sched/model_sched.h. Without work the thread sleeps until
  * mail, the next due time of a paced sequence or the next deadline, so pacing costs no spinning.
  *
  * Signals are taken before the mail that arrived with them, so a sequence is known before its text arrives.
@@ -18,7 +18,7 @@
 #include "engine/step/step.h"
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/model_residency.h"
-#include "engine/step/model_sched.h"
+#include "engine/sched/model_sched.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -405,12 +405,14 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	s->tokens = s->text.ids.ids;
 	s->tokens_cap = s->text.ids.cap;
 	s->text.ids = (struct tok_ids){0};
+	const struct parts_detected *parts =
+	    s->lora != NULL && s->lora->template != NULL ? &s->lora->form.parts : &m->form.parts;
 	const struct constrain_how how = {.grammar = s->text.grammar,
 					  .phase = s->text.phase,
-					  .reasoning = m->parts.reasoning,
+					  .reasoning = parts->reasoning,
 					  .budget = s->thinking_tokens,
 					  .channels = s->text.constraint_kind == PROTO_CONSTRAINT_CALLS &&
-						      m->parts.reasoning == PARTS_REASONING_HARMONY,
+						      parts->reasoning == PARTS_REASONING_HARMONY,
 					  .tok = model_tokenizer(m->model)};
 	s->text.grammar = NULL;
 	if (constrain_init(&s->constraint, &how) != 0)
@@ -421,15 +423,16 @@ static uint8_t accept_text(struct step *st, struct eng_seq *s, struct sl_err *er
 	refused = draft_prefix_accept(s, m, err);
 	if (refused != 0)
 		return refused;
-	if (st->e->cfg.share_prefixes)
+	if (st->e->cfg.share_prefixes) {
+		s->shares = true;
 		s->salt = eng_seq_salt(s, true);
-	if (st->e->cfg.share_prefixes)
 		s->owner = 0;
+	}
 	s->sched.n_left = eng_seq_n_tokens(s);
 	struct prefix_match match = {0};
 	s->sched.n_cached = foresee(st, s, &match);
 	s->miss = miss_of(match.miss);
-	s->sched.credit = s->credit > 0;
+	s->sched.credit = s->credit > 0 && adapter_is_here(s);
 	s->sched.whole = m->info.arch.encoder;
 	if (sched_add(m->sched, &s->sched, clock_now_ns()) != 0)
 		return step_no_memory(err);
@@ -470,7 +473,7 @@ void step_give_credit(struct eng_seq *s, uint32_t n)
 	if (s->credited_ns == 0)
 		s->credited_ns = now;
 	s->sched.served_ns = now; /* it could not be served earlier */
-	s->sched.credit = true;
+	s->sched.credit = s->model == NULL || adapter_is_here(s);
 	if (s->model != NULL)
 		sched_update(s->model->sched, &s->sched, now);
 }
@@ -725,6 +728,8 @@ void *step_main(void *engine)
 		publish_pages(e);
 		uint64_t now = clock_now_ns(), latest = now + STEP_SLEEP_MS * NS_PER_MS;
 		model_residency_tick(st, now);
+		uint64_t turn = adapter_turns_tick(st, now);
+		next = turn < next ? turn : next;
 		queue_status_tick(st, now);
 		sleep_until = worked ? 0 : next < latest ? next : latest;
 	}

@@ -268,6 +268,8 @@ struct api_error answer_error_of(const struct answer *a, uint8_t error)
 		return (struct api_error){503, "server_error", "overloaded", NULL, ANSWER_RETRY_AFTER_S};
 	case PROTO_ERR_NONE:
 	case PROTO_ERR_FIELD:
+	case PROTO_ERR_BAD_ADAPTER_NAME: /* of no answer, as is the next */
+	case PROTO_ERR_NO_FOLDER:
 	case PROTO_ERR_INTERNAL: break;
 	}
 	return (struct api_error){500, "server_error", "engine_error", NULL, 0};

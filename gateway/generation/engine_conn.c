@@ -375,7 +375,18 @@ int engine_conn_n_models(const struct engine_conn *l) { return l->n_models; }
 const struct link_model *engine_conn_model(const struct engine_conn *l, int index) { return &l->models[index]; }
 const struct proto_stats *engine_conn_stats(const struct engine_conn *l) { return &l->stats; }
 
-const struct proto_load *engine_conn_load(const struct engine_conn *l, int model) { return &l->loads[model].told; }
+/* An adapter's requests wait as its base's do, which alone has a LOAD. */
+static int load_of(const struct engine_conn *l, int model)
+{
+	int parent = l->models[model].parent;
+	return parent > 0 && parent <= l->n_models ? parent - 1 : model;
+}
+
+const struct proto_load *engine_conn_load(const struct engine_conn *l, int model)
+{
+	return &l->loads[load_of(l, model)].told;
+}
+
 struct prefix_view *engine_conn_prefixes(struct engine_conn *l) { return &l->prefixes; }
 
 size_t engine_conn_n_active(const struct engine_conn *l)
@@ -388,7 +399,7 @@ static uint8_t line_of(uint8_t priority) { return priority < PROTO_PRIORITIES ? 
 
 uint64_t engine_conn_wait_ms(const struct engine_conn *l, int model, uint8_t priority)
 {
-	const struct link_load *load = &l->loads[model];
+	const struct link_load *load = &l->loads[load_of(l, model)];
 	uint64_t unseen = 0;
 	for (int i = 0; i <= line_of(priority); i++)
 		unseen += load->unseen[i];
@@ -399,7 +410,7 @@ uint64_t engine_conn_wait_ms(const struct engine_conn *l, int model, uint8_t pri
 
 bool engine_conn_idle(const struct engine_conn *l, int model)
 {
-	const struct link_load *load = &l->loads[model];
+	const struct link_load *load = &l->loads[load_of(l, model)];
 	uint64_t unseen = 0;
 	for (int i = 0; i < PROTO_PRIORITIES; i++)
 		unseen += load->unseen[i];
@@ -431,7 +442,7 @@ int engine_conn_submit(struct engine_conn *l, const struct proto_submit *req, co
 	seq_insert(l, (struct sequence){.id = *id, .listener = listener, .ctx = ctx});
 	l->n_seqs++;
 	if (req->model < PROTO_MAX_MODELS)
-		l->loads[req->model].unseen[line_of(req->priority)]++;
+		l->loads[load_of(l, req->model)].unseen[line_of(req->priority)]++;
 	link_flush_soon(l);
 	return 0;
 }
@@ -448,6 +459,23 @@ int engine_conn_count(struct engine_conn *l, const struct proto_count *req,
 		return rc;
 	*id = l->next_id++;
 	seq_insert(l, (struct sequence){.id = *id, .ctx = ctx, .counted = counted});
+	l->n_seqs++;
+	link_flush_soon(l);
+	return 0;
+}
+
+int engine_conn_adapter(struct engine_conn *l, const struct proto_adapter *req,
+			void (*done)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id)
+{
+	if (l->state != LINK_UP)
+		return SL_ECLOSED;
+	int rc = has_room(l, req->path, PROTO_PRIORITIES - 1) ? seq_reserve(l) : SL_ELIMIT;
+	if (rc == 0)
+		rc = proto_put_adapter(&l->out, l->next_id, req);
+	if (rc != 0)
+		return rc;
+	*id = l->next_id++;
+	seq_insert(l, (struct sequence){.id = *id, .ctx = ctx, .counted = done});
 	l->n_seqs++;
 	link_flush_soon(l);
 	return 0;

@@ -43,7 +43,7 @@ uint64_t engine_conn_epoch(const struct engine_conn *c);
 int engine_conn_n_models(const struct engine_conn *c);
 const struct link_model *engine_conn_model(const struct engine_conn *c, int index);
 const struct proto_stats *engine_conn_stats(const struct engine_conn *c);
-/* The last LOAD of a model; zeros while the connection is down. */
+/* The last LOAD of a model, or of an adapter's base; zeros while the connection is down. */
 const struct proto_load *engine_conn_load(const struct engine_conn *c, int model);
 uint64_t engine_conn_wait_ms(const struct engine_conn *c, int model, uint8_t priority);
 bool engine_conn_idle(const struct engine_conn *c, int model);
@@ -61,6 +61,9 @@ void engine_conn_levels(struct engine_conn *c);
 void engine_conn_erase(struct engine_conn *c, uint64_t tenant);
 int engine_conn_count(struct engine_conn *c, const struct proto_count *req,
 		      void (*counted)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id);
+/* done is as a count's, and engine_conn_uncount serves for it, too. */
+int engine_conn_adapter(struct engine_conn *c, const struct proto_adapter *req,
+			void (*done)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id);
 void engine_conn_uncount(struct engine_conn *c, uint64_t id);
 void engine_conn_forget(struct engine_conn *c, uint64_t id);
 void engine_conn_abandon(struct engine_conn *c, uint64_t id, void (*stopped)(void *ctx), void *ctx);

@@ -34,6 +34,11 @@ static int on_model(struct engine_conn *l, const uint8_t *p, size_t n, struct sl
 	if (rc != 0)
 		return rc;
 	struct link_model *to = &l->models[m.index];
+	if (m.state == PROTO_MODEL_GONE) {
+		*to = (struct link_model){.state = PROTO_MODEL_FAILED};
+		link_notify_state(l);
+		return 0;
+	}
 	copy_str(to->name, sizeof to->name, m.name);
 	copy_str(to->reason, sizeof to->reason, m.reason);
 	to->state = m.state;

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/generation/adapter_asks.h"
 #include "gateway/generation/engine_conn.h"
 #include "gateway/generation/route_counts.h"
 #include "gateway/loop/thread.h"
@@ -21,8 +22,9 @@ enum {
 	ID_SHIFT = 56,
 	NAME_BYTES = 64,
 	RECENT_MS = 10000,
-	BYTES_PER_TOKEN = 4, /* for the prediction; about that in English */
-	KEY_BORDER = 1,      /* prompts whose first 512 bytes are the same go together by the policy prefix */
+	REST_MS = 3600 * 1000, /* no request waits for longer (max_wait) */
+	BYTES_PER_TOKEN = 4,   /* for the prediction; about that in English */
+	KEY_BORDER = 1,        /* prompts whose first 512 bytes are the same go together by the policy prefix */
 };
 
 struct engine_link {
@@ -34,12 +36,14 @@ struct engine_link {
 	int n_models;
 	struct link_model models[PROTO_MAX_MODELS];
 	char names_of[PROTO_MAX_MODELS][PROTO_MAX_NAME + 1]; /* kept when no engine has the model any more */
+	uint64_t gone_ns[PROTO_MAX_MODELS];                  /* since when no engine has it; 0: one has, or none had */
 	int16_t local[PROTO_MAX_MODELS][ENGINE_LINK_MAX];    /* its index on that engine; -1: it has none */
 	bool told[PROTO_MAX_MODELS][ENGINE_LINK_MAX];        /* that this one's differs is logged */
 	void (*on_load)(void *ctx, const struct proto_load *m);
 	void *on_load_ctx;
 	void (*on_state)(void *ctx);
 	void *on_state_ctx;
+	struct adapter_asks asks;
 	uint64_t turn; /* requests so far */
 	struct route_choice choice;
 	struct prefix_digests digests; /* of the prompt that is being routed */
@@ -66,6 +70,19 @@ static int find_name(const struct engine_link *l, const char *name)
 	return -1;
 }
 
+/* The one that no engine has had for longest, so that a request on its way never reaches another model than the one it
+ * names; -1: none has rested enough. */
+static int rested(const struct engine_link *l)
+{
+	uint64_t now = clock_now_ns();
+	int best = -1;
+	for (int i = 0; i < PROTO_MAX_MODELS; i++)
+		if (l->gone_ns[i] != 0 && now - l->gone_ns[i] >= REST_MS * (uint64_t)NS_PER_MS &&
+		    (best < 0 || l->gone_ns[i] < l->gone_ns[best]))
+			best = i;
+	return best;
+}
+
 static int free_index(const struct engine_link *l, int from)
 {
 	for (int n = 0; n < PROTO_MAX_MODELS; n++) {
@@ -73,10 +90,7 @@ static int free_index(const struct engine_link *l, int from)
 		if (l->names_of[i][0] == '\0')
 			return i;
 	}
-	for (int i = 0; i < PROTO_MAX_MODELS; i++)
-		if (l->models[i].name[0] == '\0')
-			return i;
-	return -1;
+	return rested(l);
 }
 
 /* Where engine k's model m is, or will be, in the list; -1: it is full. */
@@ -86,8 +100,10 @@ static int index_of(struct engine_link *l, int k, int m)
 	int i = find_name(l, name);
 	if (i < 0)
 		i = free_index(l, k == 0 ? m : engine_conn_n_models(l->conns[0]));
-	if (i >= 0)
+	if (i >= 0) {
 		memcpy(l->names_of[i], name, sizeof l->names_of[i]);
+		l->gone_ns[i] = 0;
+	}
 	return i;
 }
 
@@ -167,10 +183,13 @@ static void merge_model(struct engine_link *l, int i)
 		*to = *m;
 		to->parent = parent_of(l, k, m);
 	}
-	if (best == NULL)
-		*to = (struct link_model){.name = ""};
-	else
+	if (best != NULL) {
 		to->n_ctx = n_ctx; /* any of them may get a prompt */
+		return;
+	}
+	if (to->name[0] != '\0')
+		l->gone_ns[i] = clock_now_ns();
+	*to = (struct link_model){.name = ""};
 }
 
 static void merge(struct engine_link *l)
@@ -263,6 +282,7 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 		return sl_errf(err, SL_ENOMEM, "no memory for the engine link");
 	}
 	l->t = t;
+	adapter_asks_init(&l->asks);
 	int rc = engine_link_add(l, ENGINE_LINK_FIRST, socket_path, err);
 	if (rc != 0) {
 		engine_link_destroy(l);
@@ -355,6 +375,7 @@ static void add_stats(struct proto_stats *to, const struct proto_stats *from)
 	ADD(spec_drafted), ADD(spec_accepted), ADD(swapped_out), ADD(swapped_in), ADD(swap_full), ADD(forced_tokens);
 	ADD(swap_places), ADD(swap_used), ADD(kv_bytes), ADD(kv_withheld), ADD(kv_released), ADD(kv_restored);
 	ADD(models_here), ADD(load_waiting), ADD(model_loads), ADD(model_drops), ADD(model_load_ms);
+	ADD(adapters_here), ADD(adapter_bytes), ADD(adapter_loads), ADD(adapter_drops);
 	uint64_t total = to->pages_total, used = total > to->pages_free ? total - to->pages_free : 0;
 	to->kv_used_permille = total > 0 ? (uint32_t)(used * 1000 / total) : 0;
 }
@@ -592,11 +613,29 @@ void engine_link_erase(struct engine_link *l, uint64_t tenant)
 		engine_conn_erase(l->conns[k], tenant);
 }
 
+/* An adapter that is there goes from the engines that have it. Which of them have the folder of one that is loaded they
+ * know themselves. */
+int engine_link_adapter(struct engine_link *l, const struct proto_adapter *req,
+			void (*done)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id)
+{
+	struct adapter_engine engines[ENGINE_LINK_MAX];
+	char name[PROTO_MAX_NAME + 1];
+	int n = 0;
+	snprintf(name, sizeof name, "%.*s", (int)req->name.n, req->name.at);
+	int i = req->load ? -1 : engine_link_find_model(l, name);
+	for (int k = 0; k < l->n_conns; k++)
+		if (engine_conn_up(l->conns[k]) && (i < 0 || l->local[i][k] >= 0))
+			engines[n++] = (struct adapter_engine){l->conns[k], l->n_conns > 1 ? l->names[k] : ""};
+	return adapter_asks_send(&l->asks, req, engines, n, done, ctx, id);
+}
+
 void engine_link_uncount(struct engine_link *l, uint64_t id)
 {
 	struct engine_conn *c = conn_of(l, id);
 	if (c != NULL)
 		engine_conn_uncount(c, id);
+	else
+		adapter_asks_forget(&l->asks, id);
 }
 
 void engine_link_lane(struct engine_link *l, uint64_t id, uint32_t lane)

@@ -109,6 +109,7 @@ enum resume_chance resume_chance(const struct gw_app *app, const struct resume_h
 	switch ((enum proto_model_state)engine_link_model(app->link, model)->state) {
 	case PROTO_MODEL_READY: return RESUME_NOW;
 	case PROTO_MODEL_LOADING: return RESUME_LATER;
+	case PROTO_MODEL_GONE:
 	case PROTO_MODEL_FAILED: break;
 	}
 	return RESUME_NEVER;

@@ -30,6 +30,7 @@ static int find(const struct gw_app *app, const json_t *o, const char *role, boo
 	switch ((enum proto_model_state)engine_link_model(app->link, *model)->state) {
 	case PROTO_MODEL_READY: return 1;
 	case PROTO_MODEL_LOADING: return SL_EAGAIN;
+	case PROTO_MODEL_GONE:
 	case PROTO_MODEL_FAILED: break;
 	}
 	return SL_ENOTFOUND;

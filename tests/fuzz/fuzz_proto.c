@@ -101,6 +101,9 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 			       max);
 	case 17: return seed_of(PROTO_LEVELS, proto_put_levels(&frame, &(struct proto_levels){2, {1, 3}}), out, max);
 	case 18: return seed_of(PROTO_ERASE, proto_put_erase(&frame, &(struct proto_erase){.tenant = 2}), out, max);
+	case 20:
+		return seed_of(PROTO_ADAPTER, proto_put_adapter(&frame, 1, &(struct proto_adapter){true, word, word}),
+			       out, max);
 	case 10: return seed_of(PROTO_BYE, proto_put_bye(&frame, &(struct proto_bye){word}), out, max);
 	case 11:
 		return seed_of(
@@ -226,6 +229,7 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	case PROTO_KEEP: AGAIN(keep, KEEP)
 	case PROTO_LEVELS: AGAIN(levels, LEVELS)
 	case PROTO_ERASE: AGAIN(erase, ERASE)
+	case PROTO_ADAPTER: AGAIN(adapter, ADAPTER, 1)
 	case PROTO_MODEL: AGAIN(model, MODEL)
 	case PROTO_QUEUED: AGAIN(queued, QUEUED, 1)
 	case PROTO_TOKENS:

@@ -697,17 +697,37 @@ int model_kv_rotated(const struct model_arch *a, int type, enum model_kv_rotatio
 }
 
 /* It takes no adapters. */
-int model_load_adapter(struct model *m, const char *path, int *slot, struct sl_err *err)
+int model_open_adapter(const struct model *m, const char *path, struct adapter **out, struct chat_template **template,
+		       uint64_t *digest, struct sl_err *err)
 {
-	(void)m, (void)slot;
+	(void)m, (void)out, (void)template, (void)digest;
 	return sl_errf(err, SL_EUNSUPPORTED, "%s: a fake model takes no adapters", path);
 }
 
-uint64_t model_adapter_bytes(const struct model *m, int slot)
+void model_close_adapter(struct adapter *a) { (void)a; }
+
+uint64_t model_adapter_size(const struct model *m, const struct adapter *a, int type)
 {
-	(void)m, (void)slot;
+	(void)m, (void)a, (void)type;
 	return 0;
 }
+
+int model_pack_adapter(struct model *m, const struct adapter *a, int type, struct model_adapter **out,
+		       struct sl_err *err)
+{
+	(void)m, (void)a, (void)type, (void)out;
+	return sl_errf(err, SL_EUNSUPPORTED, "a fake model takes no adapters");
+}
+
+void model_drop_adapter(struct model *m, struct model_adapter *a) { (void)m, (void)a; }
+
+int model_put_adapter(struct model *m, struct model_adapter *a, int *slot, struct sl_err *err)
+{
+	(void)m, (void)a, (void)slot;
+	return sl_errf(err, SL_EUNSUPPORTED, "a fake model takes no adapters");
+}
+
+void model_remove_adapter(struct model *m, int slot) { (void)m, (void)slot; }
 
 int model_pooled_width(const struct model *m)
 {

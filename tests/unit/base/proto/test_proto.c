@@ -18,7 +18,7 @@
 
 #include "base/proto/proto.h"
 
-enum { N_FRAMES = 22 };
+enum { N_FRAMES = 23 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -50,6 +50,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_keep keep;
 		struct proto_levels levels;
 		struct proto_erase erase;
+		struct proto_adapter adapter;
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_tokens tokens;
@@ -77,6 +78,7 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_KEEP, keep, proto_put_keep(out, &u.keep));
 		TYPE(PROTO_LEVELS, levels, proto_put_levels(out, &u.levels));
 		TYPE(PROTO_ERASE, erase, proto_put_erase(out, &u.erase));
+		TYPE(PROTO_ADAPTER, adapter, proto_put_adapter(out, id, &u.adapter));
 		TYPE(PROTO_MODEL, model, proto_put_model(out, &u.model));
 		TYPE(PROTO_QUEUED, queued, proto_put_queued(out, id, &u.queued));
 		TYPE(PROTO_CHOICE, choice, proto_put_choice(out, id, &u.choice));
@@ -293,7 +295,11 @@ static void frames(struct sl_buf frame[N_FRAMES])
 				68,
 				69,
 				70,
-				{1, 0, 71, 72, 73, {74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89}}}),
+				{1, 0, 71, 72, 73, {74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85, 86, 87, 88, 89}},
+				90,
+				91,
+				92,
+				93}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,
@@ -323,6 +329,8 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_keep(&frame[18], &(struct proto_keep){63, 0x1122334455667788, 300000}), 0);
 	assert_int_equal(proto_put_levels(&frame[19], &(struct proto_levels){3, {0, 1, PROTO_LAST_LEVEL}}), 0);
 	assert_int_equal(proto_put_erase(&frame[20], &(struct proto_erase){0x1122334455667789}), 0);
+	assert_int_equal(proto_put_adapter(&frame[22], 9, &(struct proto_adapter){true, STR("style"), STR("a/style")}),
+			 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	static const float three[] = {1.5f, -0.0f, 3e-39f};
 	assert_int_equal(proto_put_embedding(&frame[17], 9, &(struct proto_embedding){.n = 3, .values = three}), 0);
@@ -410,7 +418,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_ERASE) || (type >= PROTO_MODEL && type <= PROTO_PREFIXES);
+		    (type >= PROTO_HELLO && type <= PROTO_ADAPTER) || (type >= PROTO_MODEL && type <= PROTO_PREFIXES);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)

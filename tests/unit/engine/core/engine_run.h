@@ -134,6 +134,7 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 	case ENG_COUNTED:
 		a->counted = true;
 		a->count = ev->u.counted;
+		snprintf(a->message, sizeof a->message, "%.*s", (int)ev->u.counted.message.n, ev->u.counted.message.at);
 		break;
 	}
 	pthread_cond_broadcast(&r->news);
