@@ -14,6 +14,7 @@
 #include "base/conf/conf_rows.h"
 #include "base/log.h"
 #include "cmd/config/model_path.h"
+#include "engine/model/adapters.h"
 #include "engine/sched/spec.h"
 #include "kernels/plugin.h"
 
@@ -21,6 +22,7 @@
 #define MODEL(field) offsetof(struct model_settings, field)
 #define ADAPTER(field) offsetof(struct adapter_settings, field)
 #define UPSTREAM_MODEL(field) offsetof(struct upstream_model_settings, field)
+#define FOLDER(field) offsetof(struct adapter_folder_settings, field)
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
 #define PROMPT(field) offsetof(struct gw_prompt_config, field)
@@ -62,6 +64,7 @@ static const char *const automatic[] = {"auto", NULL};
 static const char *const starts[] = {"always", "on_demand", NULL};
 /* By enum eng_remote_dialect. */
 static const char *const dialects[] = {"openai", "vllm", "llama.cpp", NULL};
+static const char *const adapter_types[] = {"auto", "int8", "bf16", "f32", NULL};
 const char *const schema_roles[] = {"none", "small", "large", NULL};
 
 static const char *const routing_policies[] = {"cost", "round_robin", "least_requests", "prefix", "kv", NULL};
@@ -85,6 +88,18 @@ static const struct conf_row adapter_rows[] = {
     ROW("name", CONF_STRING, ADAPTER(name), NULL, 1, PROTO_MAX_NAME),
     ROW("path", CONF_STRING, ADAPTER(path), NULL, 1, 4095),
     ROW("model", CONF_STRING, ADAPTER(model), NULL, 1, PROTO_MAX_NAME),
+    ROW("tiers", CONF_STRINGS, ADAPTER(tiers), "", 0, 256),
+    ROW("tenants", CONF_STRINGS, ADAPTER(tenants), "", 0, 256),
+    ROW_END,
+};
+
+static const struct conf_row adapter_folder_rows[] = {
+    ROW("name", CONF_STRING, FOLDER(name), NULL, 1, PROTO_MAX_NAME),
+    ROW("path", CONF_STRING, FOLDER(path), NULL, 1, 4000),
+    ROW("model", CONF_STRING, FOLDER(model), NULL, 1, PROTO_MAX_NAME),
+    ROW("watch", CONF_BOOL, FOLDER(watch), "false", 0, 0),
+    ROW("tiers", CONF_STRINGS, FOLDER(tiers), "", 0, 256),
+    ROW("tenants", CONF_STRINGS, FOLDER(tenants), "", 0, 256),
     ROW_END,
 };
 
@@ -230,6 +245,13 @@ static const struct conf_row all_rows[] = {
     ROW("engine.cores", CONF_STRING, ROOT(engine.cores), "", 0, 256),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS),
     ROW_LIST("engine.adapters", ROOT(engine.adapters), adapter_rows, struct adapter_settings, 0, PROTO_MAX_MODELS),
+    ROW_LIST("engine.adapter_folders", ROOT(engine.adapter_folders), adapter_folder_rows,
+	     struct adapter_folder_settings, 0, MOST_ADAPTER_FOLDERS),
+    ROW_ENUM("engine.adapter_type", ROOT(engine.adapter_type), "auto", adapter_types),
+    ROW("engine.adapter_memory", CONF_BYTES, ROOT(engine.adapter_memory), "1GiB", MIB, TIB),
+    ROW("engine.adapter_slots", CONF_INT, ROOT(engine.adapter_slots), "16", 1, MODEL_MAX_ADAPTERS),
+    ROW("engine.adapter_turn", CONF_DURATION, ROOT(engine.adapter_turn_ms), "200ms", 1, HOUR),
+    ROW("engine.adapter_wait", CONF_DURATION, ROOT(engine.adapter_wait_ms), "30s", 0, HOUR),
 
     ROW("engine.upstream.url", CONF_STRING, ROOT(upstream.url), "", 0, 1000),
     ROW("engine.upstream.key_file", CONF_STRING, ROOT(upstream.key_file), "", 0, 4095),
@@ -539,7 +561,7 @@ static int name_adapters(struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
-/* Those of models that the engine serves, which are numbered without the others. */
+/* Adapters, and their folders, of models that the engine serves, which are numbered without the others. */
 static void serve_adapters(struct sluice_config *cfg)
 {
 	int served[PROTO_MAX_MODELS] = {0}, n = 0;
@@ -554,6 +576,42 @@ static void serve_adapters(struct sluice_config *cfg)
 		a.model = served[a.model];
 		cfg->served_adapters[cfg->n_served_adapters++] = a;
 	}
+	for (size_t i = 0; i < cfg->engine.adapter_folders.n; i++) {
+		struct eng_adapter_folder f = cfg->adapter_folders[i];
+		if (f.model < 0 || served[f.model] < 0)
+			continue;
+		f.model = served[f.model];
+		cfg->served_folders[cfg->n_served_folders++] = f;
+	}
+}
+
+static void name_folders(struct sluice_config *cfg)
+{
+	for (size_t i = 0; i < cfg->engine.adapter_folders.n; i++) {
+		const struct adapter_folder_settings *f =
+		    LIST_AT(cfg->engine.adapter_folders, const struct adapter_folder_settings, i);
+		cfg->adapter_folders[i] =
+		    (struct eng_adapter_folder){.path = f->path, .model = -1, .watched = f->watch};
+		for (size_t k = 0; k < cfg->engine.models.n; k++)
+			if (strcmp(LIST_AT(cfg->engine.models, const struct model_settings, k)->name, f->model) == 0)
+				cfg->adapter_folders[i].model = (int)k;
+	}
+}
+
+/* Who may use which: those of the configuration by name, then all others of a folder's base. */
+static void grant_adapters(struct sluice_config *cfg)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < cfg->engine.adapters.n; i++) {
+		const struct adapter_settings *a = LIST_AT(cfg->engine.adapters, const struct adapter_settings, i);
+		cfg->grants[n++] = (struct gw_grant){cfg->adapters[i].name, false, &a->tiers, &a->tenants};
+	}
+	for (size_t i = 0; i < cfg->engine.adapter_folders.n; i++) {
+		const struct adapter_folder_settings *f =
+		    LIST_AT(cfg->engine.adapter_folders, const struct adapter_folder_settings, i);
+		cfg->grants[n++] = (struct gw_grant){f->model, true, &f->tiers, &f->tenants};
+	}
+	cfg->gateway.grants = (struct gw_grants){cfg->grants, n};
 }
 
 /* Fills in derived defaults. */
@@ -611,6 +669,10 @@ int schema_load(struct sluice_config *cfg, const char *path, const char *const *
 		rc = find_models(cfg, err);
 	if (rc == 0)
 		rc = name_adapters(cfg, err);
+	if (rc == 0) {
+		name_folders(cfg);
+		grant_adapters(cfg);
+	}
 	if (rc == 0)
 		rc = schema_check(cfg, err);
 	if (rc == 0)
@@ -667,6 +729,13 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .n_models = n_models,
 	    .adapters = cfg->served_adapters,
 	    .n_adapters = cfg->n_served_adapters,
+	    .adapter_folders = cfg->served_folders,
+	    .n_adapter_folders = cfg->n_served_folders,
+	    .adapter_memory = e->adapter_memory,
+	    .adapter_slots = (int)e->adapter_slots,
+	    .adapter_turn_ms = e->adapter_turn_ms,
+	    .adapter_wait_ms = e->adapter_wait_ms,
+	    .adapter_type = adapter_types[e->adapter_type],
 	    .backend = backends[e->backend],
 	    .n_threads = (int)e->threads,
 	    .n_text_workers = (int)e->text_workers,

@@ -38,8 +38,18 @@ struct model_settings {
 
 /* One entry of engine.adapters. */
 struct adapter_settings {
-	char *name, *path, *model; /* model: its base's name */
+	char *name, *path, *model;          /* model: its base's name */
+	struct conf_strings tiers, tenants; /* that may use it; empty: all */
 };
+
+/* One entry of engine.adapter_folders. */
+struct adapter_folder_settings {
+	char *name, *path, *model;
+	bool watch;
+	struct conf_strings tiers, tenants;
+};
+
+enum { MOST_ADAPTER_FOLDERS = 16 };
 
 struct engine_settings {
 	char *socket; /* never empty after loading */
@@ -65,10 +75,14 @@ struct engine_settings {
 	uint64_t kv_disk_bytes, kv_disk_age_ms;
 	int kv_disk_policy;
 	bool kv_disk_always;
-	struct conf_strings serves; /* names of models; empty: all */
-	char *cores;                /* processors that it is pinned to; "": any */
-	struct conf_list models;    /* struct model_settings */
-	struct conf_list adapters;  /* struct adapter_settings */
+	struct conf_strings serves;       /* names of models; empty: all */
+	char *cores;                      /* processors that it is pinned to; "": any */
+	struct conf_list models;          /* struct model_settings */
+	struct conf_list adapters;        /* struct adapter_settings */
+	struct conf_list adapter_folders; /* struct adapter_folder_settings */
+	uint64_t adapter_memory, adapter_wait_ms, adapter_turn_ms;
+	int64_t adapter_slots;
+	int adapter_type; /* index of its name */
 };
 
 struct echo_settings {
@@ -134,7 +148,10 @@ struct sluice_config {
 	/* Derived of engine.adapters: clients' names of them, "MODEL:NAME", owned. */
 	struct eng_adapter_config adapters[PROTO_MAX_MODELS];
 	struct eng_adapter_config served_adapters[PROTO_MAX_MODELS]; /* by this engine; their names are those above */
-	int n_served_adapters;
+	struct eng_adapter_folder served_folders[MOST_ADAPTER_FOLDERS];
+	int n_served_adapters, n_served_folders;
+	struct eng_adapter_folder adapter_folders[MOST_ADAPTER_FOLDERS];
+	struct gw_grant grants[PROTO_MAX_MODELS + MOST_ADAPTER_FOLDERS];
 	/* In a child of `sluice serve`: the state folder by its descriptor (sluice_config_state_fd), and the configured
 	 * paths in that folder. */
 	char state_by_fd[32], socket_by_fd[128], link_by_fd[128], weights_by_fd[4128], kv_by_fd[4128];

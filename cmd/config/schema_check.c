@@ -146,12 +146,56 @@ static int check_adapters(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+static int check_names(const struct sluice_config *cfg, const char *key, const struct conf_strings *tiers,
+		       struct sl_err *err)
+{
+	for (size_t i = 0; i < tiers->n; i++)
+		if (!has_tier(cfg, tiers->items[i]))
+			return conf_fail(cfg->conf, key, err, "no tier is named '%.60s'", tiers->items[i]);
+	return 0;
+}
+
+/* Two folders of one model would give a name two meanings, and two answers to who may use it. */
+static int check_adapter_folders(const struct sluice_config *cfg, struct sl_err *err)
+{
+	char key[KEY_BYTES];
+	int rc = 0;
+	for (size_t i = 0; i < cfg->engine.adapters.n && rc == 0; i++) {
+		const struct adapter_settings *a = LIST_AT(cfg->engine.adapters, const struct adapter_settings, i);
+		rc = check_names(cfg, key_of(key, "engine.adapters", a->name, "tiers"), &a->tiers, err);
+	}
+	for (size_t i = 0; i < cfg->engine.adapter_folders.n && rc == 0; i++) {
+		const struct adapter_folder_settings *f =
+		    LIST_AT(cfg->engine.adapter_folders, const struct adapter_folder_settings, i);
+		key_of(key, "engine.adapter_folders", f->name, "model");
+		if (cfg->adapter_folders[i].model < 0)
+			return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", f->model);
+		for (size_t k = 0; k < i; k++)
+			if (cfg->adapter_folders[k].model == cfg->adapter_folders[i].model)
+				return conf_fail(cfg->conf, key, err, "another folder is of '%.60s'", f->model);
+		rc = check_names(cfg, key_of(key, "engine.adapter_folders", f->name, "tiers"), &f->tiers, err);
+	}
+	return rc;
+}
+
+/* Whether an adapter of that name may be loaded later. */
+static bool may_come(const struct sluice_config *cfg, const char *name)
+{
+	for (size_t i = 0; i < cfg->engine.adapter_folders.n; i++) {
+		const char *base = LIST_AT(cfg->engine.adapter_folders, const struct adapter_folder_settings, i)->model;
+		size_t n = strlen(base);
+		if (strncmp(name, base, n) == 0 && name[n] == ':' && name[n + 1] != '\0')
+			return true;
+	}
+	return false;
+}
+
 /* name is "", a model, or "auto" if that is allowed. */
 static int check_model(const struct sluice_config *cfg, const char *key, const char *name, bool or_auto,
 		       struct sl_err *err)
 {
 	if (name[0] == '\0' || !knows_models(cfg) || n_named(cfg, name, cfg->engine.adapters.n) > 0 ||
-	    (or_auto && strcmp(name, "auto") == 0))
+	    may_come(cfg, name) || (or_auto && strcmp(name, "auto") == 0))
 		return 0;
 	return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", name);
 }
@@ -356,8 +400,8 @@ static int check_hub(const struct sluice_config *cfg, struct sl_err *err)
 int schema_check(const struct sluice_config *cfg, struct sl_err *err)
 {
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
-	    check_supervisor, engines_check, check_models,  check_upstream, check_adapters, check_tiers,
-	    check_gateway,    check_store,   check_cascade, check_hub,      check_trace,
+	    check_supervisor, engines_check, check_models, check_upstream, check_adapters, check_adapter_folders,
+	    check_tiers,      check_gateway, check_store,  check_cascade,  check_hub,      check_trace,
 	};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)

@@ -120,6 +120,8 @@ static void add_engine(struct paths *p, const struct sluice_config *cfg)
 	add_path(p, SANDBOX_WRITE, cfg->engine.weight_cache);
 	if (cfg->engine.kv_disk_bytes > 0)
 		add_path(p, SANDBOX_WRITE, cfg->engine.kv_disk);
+	for (size_t i = 0; i < cfg->engine.adapter_folders.n; i++)
+		add_path(p, SANDBOX_READ, cfg->adapter_folders[i].path);
 	add_devices(p);
 }
 

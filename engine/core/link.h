@@ -29,7 +29,6 @@ struct eng_backend {
 	void (*cancel)(void *be, uint64_t id);
 	void (*keep)(void *be, const struct proto_keep *k);                     /* NULL: no model is on demand */
 	void (*erase)(void *be, const struct proto_erase *m);                   /* NULL: it stores nothing */
-	void (*keep)(void *be, const struct proto_keep *k);                     /* NULL: no model is on demand */
 	int (*adapter)(void *be, uint64_t id, const struct proto_adapter *ask); /* NULL: it takes none */
 	void (*stats)(void *be, struct proto_stats *out);
 	/* NULL: it has no prefix tree. */

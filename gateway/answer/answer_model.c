@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "gateway/auth/snapshot.h"
 #include "gateway/answer/answer.h"
 
 enum { RETRY_AFTER_S = 1 };
@@ -110,7 +111,7 @@ int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
 		return index;
 	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier, does)
 					     : engine_link_find_model(link, name);
-	if (index < 0 || !auth_tier_may(x->key->tier, engine_link_model(link, index)->name)) {
+	if (index < 0 || !auth_may(&x->snapshot->cfg, x->key, engine_link_model(link, index)->name)) {
 		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
 			       "The model '%s' does not exist or you do not have access to it.", name);
 		return -1;

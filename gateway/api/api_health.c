@@ -18,7 +18,7 @@
 #include "gateway/loop/thread.h"
 #include "gateway/observe/scrape.h"
 
-enum { MAX_HEALTH = 64 << 10 };
+enum { MAX_HEALTH = 256 << 10 };
 
 void api_live(struct exchange *x)
 {

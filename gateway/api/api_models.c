@@ -3,25 +3,31 @@
  * GET /v1/models and /v1/models/{id}: the models that the caller's tier may use, as the engine last reported them. Ids
  * are unique by construction. Models that are loading or failed are listed with their state, so that a client sees why
  * it cannot use them. With the header anthropic-version the form is Anthropic's, and only models that serve are listed.
+ *
+ * POST /v1/load_lora_adapter and /v1/unload_lora_adapter change what there is: administrators only.
  */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/json/json_out.h"
+#include "gateway/auth/snapshot.h"
 #include "gateway/answer/answer_cascade.h"
 #include "gateway/exchange/app_state.h"
 #include "gateway/api/api_request.h"
 #include "gateway/dialect/dialect.h"
 #include "gateway/exchange/exchange.h"
+#include "gateway/api/body_reader.h"
 #include "gateway/api/handlers.h"
 #include "gateway/exchange/route.h"
+#include "gateway/request/adapter_request.h"
 
 enum { MAX_LIST = 1 << 20 };
 
 bool api_model_visible(const struct exchange *x, const struct link_model *m)
 {
-	return m->name[0] != '\0' && auth_tier_may(x->key->tier, m->name);
+	return m->name[0] != '\0' && auth_may(&x->snapshot->cfg, x->key, m->name);
 }
 
 bool api_model_loads(const struct link_model *m)
@@ -166,4 +172,100 @@ void api_model(struct exchange *x)
 	else
 		exchange_refuse(x, 404, "model_not_found", "model",
 				"The model '%s' does not exist or you do not have access to it.", id);
+}
+
+/* ---- adapters ---- */
+
+struct adapter_call {
+	struct exchange *x;
+	uint64_t id; /* 0: not under way */
+	bool load;
+	char name[PROTO_MAX_NAME + 1];
+};
+
+static void on_close(struct exchange *x)
+{
+	struct adapter_call *c = x->state;
+	if (c->id != 0)
+		engine_link_uncount(x->app->link, c->id);
+	sl_free(c);
+}
+
+static void refuse_adapter(const struct adapter_call *c, const struct proto_counted *m)
+{
+	struct exchange *x = c->x;
+	int n = (int)m->message.n;
+	const char *why = m->message.at, *sought = c->load ? "lora_path" : "lora_name";
+	switch (m->error) {
+	case PROTO_ERR_NO_FOLDER:
+	case PROTO_ERR_BAD_REQUEST: exchange_refuse(x, 400, "invalid_value", "lora_path", "%.*s", n, why); return;
+	case PROTO_ERR_BAD_ADAPTER_NAME: exchange_refuse(x, 400, "invalid_value", "lora_name", "%.*s", n, why); return;
+	case PROTO_ERR_NO_MODEL: exchange_refuse(x, 404, "adapter_not_found", sought, "%.*s", n, why); return;
+	case PROTO_ERR_NOT_READY: exchange_refuse(x, 503, "model_loading", NULL, "%.*s", n, why); return;
+	case PROTO_ERR_OVERLOADED: exchange_refuse(x, 503, "overloaded", NULL, "%.*s", n, why); return;
+	default: exchange_refuse(x, 500, "engine_error", NULL, "The engine can't change its adapters."); return;
+	}
+}
+
+static void on_changed(void *ctx, const struct proto_counted *m)
+{
+	struct adapter_call *c = ctx;
+	struct sl_buf out;
+	c->id = 0;
+	if (m == NULL) {
+		exchange_refuse(c->x, 503, "engine_unavailable", NULL,
+				"The engine stopped unexpectedly. It is being restarted.");
+		return;
+	}
+	if (m->error != 0) {
+		refuse_adapter(c, m);
+		return;
+	}
+	buf_init(&out, 1024);
+	int rc = buf_printf(
+	    &out, "{\"object\":\"adapter\",\"status\":\"%s\",\"lora_name\":", c->load ? "loaded" : "unloaded");
+	if (rc == 0)
+		rc = json_out_string(&out, c->name, strlen(c->name));
+	exchange_reply_text(c->x, &out, rc == 0 ? buf_append_str(&out, "}") : rc);
+}
+
+static void on_adapter(struct exchange *x, void *read)
+{
+	const struct adapter_request *r = read;
+	struct adapter_call *c = exchange_own(x, sizeof *c, on_close);
+	if (c == NULL)
+		return;
+	c->x = x;
+	c->load = r->adapter.load;
+	memcpy(c->name, r->adapter.name.at, r->adapter.name.n);
+	int rc = engine_link_adapter(x->app->link, &r->adapter, on_changed, c, &c->id);
+	if (rc == SL_ECLOSED)
+		exchange_refuse(x, 503, "engine_unavailable", NULL,
+				"The engine is not there at the moment. It is being restarted.");
+	else if (rc != 0)
+		exchange_refuse(x, 503, "overloaded", NULL, "The server is busy.");
+}
+
+static int parse_load(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return adapter_load_request_parse(bytes, n, l, out, e);
+}
+
+static int parse_unload(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e)
+{
+	return adapter_unload_request_parse(bytes, n, l, out, e);
+}
+
+static void dispose(void *r) { adapter_request_dispose(r); }
+
+void api_load_adapter(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct adapter_request), parse_load, dispose};
+	body_read(x, &parser, on_adapter);
+}
+
+void api_unload_adapter(struct exchange *x)
+{
+	static const struct body_parser parser = {sizeof(struct adapter_request), parse_unload, dispose};
+	body_read(x, &parser, on_adapter);
 }

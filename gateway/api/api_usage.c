@@ -4,6 +4,7 @@
  */
 #include <jansson.h>
 
+#include "gateway/auth/snapshot.h"
 #include "gateway/answer/answer_cascade.h"
 #include "gateway/api/api_request.h"
 #include "gateway/exchange/app_state.h"
@@ -23,7 +24,7 @@ static json_t *models_of(const struct exchange *x)
 	json_t *models = json_array();
 	for (int i = 0; i < engine_link_n_models(link); i++) {
 		const char *name = engine_link_model(link, i)->name;
-		if (name[0] != '\0' && auth_tier_may(x->key->tier, name))
+		if (name[0] != '\0' && auth_may(&x->snapshot->cfg, x->key, name))
 			json_array_append_new(models, json_string(name));
 	}
 	if (answer_auto_find(x->app, x->snapshot, x->key->tier, &m))

@@ -596,7 +596,8 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	(void)fd, (void)what;
 	engine_gauges_set(engine_link_up(app->link), engine_link_stats(app->link));
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
-		if (engine_link_model(app->link, i)->name[0] != '\0')
+		/* An adapter's figures are its base's. */
+		if (engine_link_model(app->link, i)->name[0] != '\0' && engine_link_model(app->link, i)->parent == 0)
 			engine_gauges_model(engine_link_model(app->link, i)->name, engine_link_figures(app->link, i));
 	for (int k = 0; k < engine_link_n_engines(app->link); k++)
 		engine_gauges_one(engine_link_name(app->link, k), engine_link_engine_up(app->link, k),

@@ -29,6 +29,8 @@ void api_stream(struct exchange *x); /* api_streams.c */
 void api_stream_stop(struct exchange *x);
 void api_models(struct exchange *x); /* api_models.c */
 void api_model(struct exchange *x);
+void api_load_adapter(struct exchange *x);
+void api_unload_adapter(struct exchange *x);
 void api_browser_tokens(struct exchange *x); /* api_browser_tokens.c */
 void api_usage(struct exchange *x);          /* api_usage.c */
 void api_tokenize(struct exchange *x);       /* api_tokens.c */

@@ -14,6 +14,8 @@ const struct route routes[] = {
     {"DELETE", "/v1/streams/{id}", ACCESS_KEY, false, api_stream_stop, "stream", false},
     {"GET", "/v1/models", ACCESS_KEY, false, api_models, "models", false},
     {"GET", "/v1/models/{model}", ACCESS_KEY, false, api_model, "model", false},
+    {"POST", "/v1/load_lora_adapter", ACCESS_ADMIN_ONLY, true, api_load_adapter, "load_adapter", false},
+    {"POST", "/v1/unload_lora_adapter", ACCESS_ADMIN_ONLY, true, api_unload_adapter, "unload_adapter", false},
     {"POST", "/v1/completions", ACCESS_KEY, true, api_completions, "completions", true},
     {"POST", "/v1/responses", ACCESS_KEY, true, api_response_create, "responses", true},
     {"POST", "/v1/responses/input_tokens", ACCESS_KEY, true, api_response_count, "input_tokens", false},

@@ -88,6 +88,8 @@ uint64_t auth_tenant_number(const char *kind, const void *name, size_t n);
 const struct gw_tier_config *auth_tier(const struct gw_config *cfg, const char *name);
 /* May the tier use this model? */
 bool auth_tier_may(const struct gw_tier_config *tier, const char *model);
+/* May the key use this model? Adapters may be for some tiers and tenants only. */
+bool auth_may(const struct gw_config *cfg, const struct auth_key *key, const char *model);
 /* May a page of this origin use a key with these origins? */
 bool auth_origin_allowed(const char *origins, const char *origin);
 

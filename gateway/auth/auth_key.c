@@ -203,6 +203,37 @@ bool auth_tier_may(const struct gw_tier_config *tier, const char *model)
 	return tier->models.n == 0;
 }
 
+static bool has(const struct conf_strings *list, const char *text)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (strcmp(list->items[i], text) == 0)
+			return true;
+	return list->n == 0;
+}
+
+/* The entry of an adapter's own name, else that of its base; NULL: none. */
+static const struct gw_grant *grant_of(const struct gw_grants *g, const char *model)
+{
+	const struct gw_grant *found = NULL;
+	for (size_t i = 0; i < g->n; i++) {
+		const struct gw_grant *it = &g->all[i];
+		size_t n = strlen(it->name);
+		if (!it->prefix && strcmp(it->name, model) == 0)
+			return it;
+		if (it->prefix && found == NULL && strncmp(it->name, model, n) == 0 && model[n] == ':')
+			found = it;
+	}
+	return found;
+}
+
+bool auth_may(const struct gw_config *cfg, const struct auth_key *key, const char *model)
+{
+	const struct gw_grant *g = grant_of(&cfg->grants, model);
+	const char *tenant = key->tenant_name != NULL && key->tenant_name[0] != '\0' ? key->tenant_name : key->name;
+	return auth_tier_may(key->tier, model) &&
+	       (g == NULL || (has(g->tiers, key->tier->name) && has(g->tenants, tenant)));
+}
+
 bool auth_origin_allowed(const char *origins, const char *origin)
 {
 	if (origins == NULL || origins[0] == '\0')

@@ -58,9 +58,9 @@ struct gw_tier_config {
 };
 
 struct gw_key_config {
-	char *name;                  /* for logs and metrics; never the key itself */
-	char *sha256;                /* 64 hex digits, of the key's bytes */
-	char *tier;                  /* a tier's name, or "admin": may only read /metrics */
+	char *name;   /* for logs and metrics; never the key itself */
+	char *sha256; /* 64 hex digits, of the key's bytes */
+	char *tier;   /* a tier's name, or "admin": may only read /metrics, and load and unload adapters */
 	struct conf_strings origins; /* of web pages that may use the key; empty: all of cors_origins */
 };
 
@@ -224,6 +224,17 @@ struct gw_engine {
 	char socket[108];
 };
 enum { GW_MAX_ENGINES = 8 /* the first one included */ };
+/* Who may use an adapter, or (prefix) all of a base that have no entry of their own. */
+struct gw_grant {
+	const char *name; /* BASE:NAME; prefix: BASE */
+	bool prefix;
+	const struct conf_strings *tiers, *tenants; /* empty: all */
+};
+
+struct gw_grants {
+	const struct gw_grant *all;
+	size_t n;
+};
 
 struct gw_config {
 	struct conf_address https, http;
@@ -242,7 +253,7 @@ struct gw_config {
 	struct gw_engine engines[GW_MAX_ENGINES - 1];
 	int n_engines; /* further ones */
 	const char
-	    *models[64]; /* names of all engines' models, in the order of the configuration, as far as it has them */
+	    *models[256]; /* names of all engines' models, in the order of the configuration, as far as it has them */
 	int n_models;
 	struct gw_routing routing;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
@@ -253,6 +264,7 @@ struct gw_config {
 	struct conf_strings cors_origins; /* exact, or with a `*` for the port: http://localhost:* */
 	struct conf_list tiers;           /* struct gw_tier_config */
 	struct conf_list keys;            /* struct gw_key_config */
+	struct gw_grants grants;          /* of adapters */
 	struct gw_limits limits;
 	uint64_t drain_ms, upgrade_drain_ms; /* time for running answers: at shutdown, in an upgrade */
 	struct gw_resume resume;

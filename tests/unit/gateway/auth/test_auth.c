@@ -164,9 +164,35 @@ static void counts_outlive_a_reload(void **state)
 	auth_destroy(c);
 }
 
+/* Adapters of the configuration by their own entry, others of a folder by their base's; by tier and by tenant. */
+static void grants(void **state)
+{
+	(void)state;
+	char *paid[] = {"paid"}, *acme[] = {"acme", "dev"}, *listed[] = {"base", "base:a", "base:b"};
+	const struct conf_strings all = {0}, tiers = {paid, 1}, tenants = {acme, 2};
+	const struct gw_grant rules[] = {
+	    {"base:a", false, &all, &tenants}, {"base:open", false, &all, &all}, {"base", true, &tiers, &all}};
+	struct gw_config cfg = {.grants = {rules, 3}};
+	struct gw_tier_config of_paid = {.name = "paid"}, of_free = {.name = "free"};
+	const struct auth_key dev = {.name = "dev", .tenant_name = "", .tier = &of_paid},
+			      stored = {.name = "k1", .tenant_name = "acme", .tier = &of_free},
+			      other = {.name = "acme", .tenant_name = "corp", .tier = &of_free};
+	assert_true(auth_may(&cfg, &dev, "base") && auth_may(&cfg, &other, "base"));
+	assert_true(auth_may(&cfg, &dev, "base:a") && auth_may(&cfg, &stored, "base:a"));
+	assert_false(auth_may(&cfg, &other, "base:a")); /* a tenant, not a key of that name */
+	assert_true(auth_may(&cfg, &other, "base:open"));
+	assert_true(auth_may(&cfg, &dev, "base:new"));
+	assert_false(auth_may(&cfg, &stored, "base:new"));
+	assert_true(auth_may(&cfg, &stored, "bases:new")); /* of another base */
+	of_paid.models = (struct conf_strings){listed, 3};
+	assert_true(auth_may(&cfg, &dev, "base:a"));
+	assert_false(auth_may(&cfg, &dev, "base:new")); /* what the tier lists comes first */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(grants),
 	    cmocka_unit_test(key_of_anthropics_clients),
 	    cmocka_unit_test(development_keys),
 	    cmocka_unit_test(configured_keys),
