@@ -23,7 +23,7 @@ static const char usage[] =
     "              [--kv TYPE] [--weights FOLDER] [--repeat N] [--json]\n"
     "       sluice bench engine FILE [--scenario NAME] [--threads N] [--sequences N] [--step-tokens N]\n"
     "              [--itl-target MS] [--json]\n"
-    "       sluice bench adapters FILE [--streams N] [--adapters N] [--rank N] [--type TYPE] [--past N]\n"
+    "       sluice bench adapters FILE [--zipf N] [--streams N] [--adapters N] [--rank N] [--type TYPE] [--past N]\n"
     "              [--repeat N] [--threads N] [--json]\n"
     "       sluice bench speculation FILE [--draft FILE] [--threads N] [--rounds N] [--tokens N]\n"
     "              [--max-draft N] [--json]\n"
