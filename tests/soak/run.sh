@@ -6,7 +6,8 @@
 # (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (standin.sh; STANDIN_SEEDS, and whole
 # programs STANDIN_SLOW_SEEDS),
 # two engines of which one is killed over and over (KILLS),
-# eight models on demand under 32 clients, the context that a model of 0.6 billion parameters gets,
+# eight models on demand under 32 clients, 200 adapters under 16 streams,
+# the context that a model of 0.6 billion parameters gets,
 # and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
 # `N passed, N failed`. Expects the binaries to be built. With SAN set, simulations and server are
@@ -105,6 +106,10 @@ log=$out/on_demand.log
 ON_DEMAND_SECONDS=$seconds SLUICE=$PWD/$folder/sluice timeout -k 10 $(((seconds + 120) * slow)) \
 	node --test tests/e2e/on_demand.test.mjs >"$log" 2>&1 </dev/null
 result "eight models on demand with room for three, $seconds s" $? "$log"
+log=$out/adapters.log
+SLUICE=$PWD/$folder/sluice timeout -k 10 $(((seconds * 2 + 300) * slow)) \
+	node tests/soak/adapters.mjs --seconds "$seconds" >"$log" 2>&1 </dev/null
+result "200 adapters that come and go under 16 streams, $seconds s" $? "$log"
 log=$out/context.log
 SLUICE=$PWD/$folder/sluice SLUICE_READY_MS=$((300000 * slow)) timeout -k 10 $((900 * slow)) \
 	node tests/soak/context.mjs >"$log" 2>&1 </dev/null
