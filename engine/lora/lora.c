@@ -106,12 +106,13 @@ void lora_get(struct lora *l, int entry, struct lora_info *out)
 {
 	pthread_mutex_lock(&l->lock);
 	const struct lora_entry *e = &l->entries[entry];
-	*out = (struct lora_info){.state = entry < l->n_entries ? e->state : LORA_FREE,
-				  .model = e->model,
-				  .serves = e->current != NULL,
-				  .own_form = e->current != NULL && e->current->template != NULL};
-	if (out->own_form)
-		out->form = e->current->form;
+	const struct lora_version *v = e->current;
+	*out = (struct lora_info){
+	    .state = entry < l->n_entries ? e->state : LORA_FREE, .model = e->model, .serves = v != NULL};
+	if (v != NULL && v->template != NULL) {
+		out->own_form = true;
+		out->form = v->form;
+	}
 	memcpy(out->name, e->name, sizeof out->name);
 	memcpy(out->reason, e->reason, sizeof out->reason);
 	pthread_mutex_unlock(&l->lock);
