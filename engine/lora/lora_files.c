@@ -192,7 +192,9 @@ static uint8_t load(struct lora *l, const struct lora_ask *ask, struct sl_err *e
 	int folder, entry;
 	int rc = lora_path(l, ask->path, &folder, path, sizeof path, err);
 	if (rc != 0)
-		return rc == SL_ENOTFOUND ? PROTO_ERR_NO_MODEL : PROTO_ERR_NO_FOLDER;
+		return rc == SL_ENOTFOUND      ? PROTO_ERR_NO_MODEL
+		       : rc == SL_EUNSUPPORTED ? PROTO_ERR_NO_FOLDER
+					       : PROTO_ERR_BAD_REQUEST;
 	const struct lora_folder_state *f = &l->folders[folder];
 	if (!full_name(f, ask->name, name))
 		return refuse(

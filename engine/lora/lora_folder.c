@@ -94,7 +94,7 @@ int lora_path(struct lora *l, const char *path, int *folder, char *out, size_t s
 	if (path[0] == '\0' || goes_up(path))
 		return sl_errf(err, SL_EINVAL, "lora_path has no name, or a '..'");
 	if (l->n_folders == 0)
-		return sl_errf(err, SL_EINVAL, "no folder of adapters is configured (engine.adapter_folders)");
+		return sl_errf(err, SL_EUNSUPPORTED, "no folder of adapters is configured (engine.adapter_folders)");
 	for (int i = 0; i < l->n_folders; i++) {
 		int rc = try_folder(&l->folders[i], path, out, size, err);
 		if (rc == 0)
@@ -102,7 +102,7 @@ int lora_path(struct lora *l, const char *path, int *folder, char *out, size_t s
 		*folder = i;
 		return rc == 1 ? 0 : rc;
 	}
-	return path[0] == '/' ? sl_errf(err, SL_EINVAL, "lora_path is in no folder of engine.adapter_folders")
+	return path[0] == '/' ? sl_errf(err, SL_EUNSUPPORTED, "lora_path is in no folder of engine.adapter_folders")
 			      : sl_errf(err, SL_ENOTFOUND, "lora_path: no folder of engine.adapter_folders has it");
 }
 

@@ -78,7 +78,7 @@ void lora_bring(struct lora *l, struct lora_version *v);
 /* ---- lora_folder.c ---- */
 
 /* The folder that has the path, and the canonical path; path may begin with the folder's, or be below it. SL_EINVAL:
- * none has it; SL_ENOTFOUND: it does not exist. */
+ * it is malformed or leads out; SL_EUNSUPPORTED: none has it; SL_ENOTFOUND: it does not exist. */
 int lora_path(struct lora *l, const char *path, int *folder, char *out, size_t size, struct sl_err *err);
 /* Whether all files of an adapter that this path names lie in the folder, links followed. */
 int lora_check_inside(const struct lora *l, int folder, const char *path, struct sl_err *err);

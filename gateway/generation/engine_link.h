@@ -97,9 +97,9 @@ void engine_link_erase(struct engine_link *l, uint64_t tenant);
  * has gone. SL_ECLOSED, SL_ELIMIT as above. */
 int engine_link_count(struct engine_link *l, const struct proto_count *req,
 		      void (*counted)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id);
-/* Loads or unloads an adapter on all engines that are connected and have its base (adapter_asks.h); one that is not has,
- * when it comes back, what its configuration and its watched folders have. done and the errors are as counted and those
- * of a count, and engine_link_uncount serves for it, too. Models have changed when done is called. */
+/* Loads or unloads an adapter on all engines that are connected and have its base (adapter_asks.h); one that is not
+ * has, when it comes back, what its configuration and its watched folders have. done and the errors are as counted and
+ * those of a count, and engine_link_uncount serves for it, too. Models have changed when done is called. */
 int engine_link_adapter(struct engine_link *l, const struct proto_adapter *req,
 			void (*done)(void *ctx, const struct proto_counted *m), void *ctx, uint64_t *id);
 /* counted will not come. Nothing when it has. */

@@ -22,6 +22,10 @@ static const char *const sets[] = {MODELS,
 				   "engine.adapters.x.model=large",
 				   "engine.adapters.y.path=y",
 				   "engine.adapters.y.model=small",
+				   "engine.adapter_folders.f.path=/f",
+				   "engine.adapter_folders.f.model=large",
+				   "engine.adapter_folders.g.path=/g",
+				   "engine.adapter_folders.g.model=small",
 				   "engines.b.threads=5",
 				   "engines.b.models=large",
 				   "engines.b.echo.rate=9",
@@ -47,6 +51,9 @@ static void an_item_is_a_section_with_a_name(void **state)
 	assert_int_equal(eng.n_adapters, 1);
 	assert_string_equal(eng.adapters[0].name, "large:x");
 	assert_int_equal(eng.adapters[0].model, 0);
+	assert_int_equal(eng.n_adapter_folders, 1);
+	assert_string_equal(eng.adapter_folders[0].path, "/f");
+	assert_int_equal(eng.adapter_folders[0].model, 0);
 	sluice_config_free(&cfg);
 	assert_int_equal(sluice_config_load_engine(&cfg, NULL, sets, N(sets), "c", &err), 0);
 	sluice_engine_config(&cfg, models, &eng);

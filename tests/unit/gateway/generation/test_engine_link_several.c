@@ -203,6 +203,160 @@ static void another_model_by_the_name_gets_nothing(void **state)
 	drop_other(&o);
 }
 
+/* ---- adapters ---- */
+
+struct asked {
+	int n;
+	bool lost;
+	uint8_t error;
+	char message[PROTO_MAX_MESSAGE + 1];
+};
+
+static void on_asked(void *ctx, const struct proto_counted *m)
+{
+	struct asked *a = ctx;
+	a->n++;
+	a->lost = m == NULL;
+	if (m == NULL)
+		return;
+	a->error = m->error;
+	snprintf(a->message, sizeof a->message, "%.*s", (int)m->message.n, m->message.at);
+}
+
+static int ask(struct rig *r, struct asked *a, bool load, uint64_t *id)
+{
+	const struct proto_adapter req = {load, {"s", 1}, {load ? "/f/s" : "", load ? 4 : 0}};
+	*a = (struct asked){0};
+	return engine_link_adapter(r->link, &req, on_asked, a, id);
+}
+
+/* The engine that the rig plays now answers. */
+static void answer(struct rig *r, uint8_t error, const char *why)
+{
+	struct sl_buf b;
+	buf_init(&b, 4096);
+	uint64_t id = expect(r, PROTO_ADAPTER).id;
+	const struct proto_counted m = {.error = error, .message = {why, strlen(why)}, .ids = {"", 0}, .text = {"", 0}};
+	assert_int_equal(proto_put_counted(&b, id, &m), 0);
+	say(r, &b);
+}
+
+static void tell_model(struct rig *r, uint16_t index, uint8_t state, const char *name, uint16_t parent)
+{
+	struct sl_buf b;
+	buf_init(&b, 4096);
+	assert_int_equal(proto_put_model(&b, &(struct proto_model){.index = index,
+								   .state = state,
+								   .parent = parent,
+								   .tokenizer = 5,
+								   .name = {name, strlen(name)},
+								   .reason = {"", 0}}),
+			 0);
+	say(r, &b);
+}
+
+/* Good when an engine has done it and the others have nothing to do with it; an error names its engine. */
+static void adapters_are_loaded_on_all_engines(void **state)
+{
+	static const struct {
+		uint8_t errors[2], error;
+		const char *message;
+	} cases[] = {
+	    {{0, 0}, 0, ""},
+	    {{0, PROTO_ERR_NO_FOLDER}, 0, ""},
+	    {{PROTO_ERR_NO_MODEL, 0}, 0, ""},
+	    {{0, PROTO_ERR_BAD_REQUEST}, PROTO_ERR_BAD_REQUEST, "Engine b: why"},
+	    {{PROTO_ERR_BAD_REQUEST, PROTO_ERR_NO_FOLDER}, PROTO_ERR_BAD_REQUEST, "Engine engine: why"},
+	    {{PROTO_ERR_NO_FOLDER, PROTO_ERR_BAD_REQUEST}, PROTO_ERR_BAD_REQUEST, "Engine b: why"},
+	    {{PROTO_ERR_NO_FOLDER, PROTO_ERR_NO_FOLDER}, PROTO_ERR_NO_FOLDER, "Engine engine: why"},
+	};
+	struct rig *r = *state;
+	struct other o;
+	struct asked a;
+	uint64_t id;
+	add_other(r, &o);
+	assert_int_equal(ask(r, &a, true, &id), SL_ECLOSED);
+	come_up_with(r, 0, both, 2);
+	swap(r, &o);
+	come_up_with(r, 1, one, 2);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		assert_int_equal(ask(r, &a, true, &id), 0);
+		swap(r, &o);
+		answer(r, cases[i].errors[0], cases[i].errors[0] != 0 ? "why" : "");
+		swap(r, &o);
+		assert_int_equal(a.n, 0);
+		answer(r, cases[i].errors[1], cases[i].errors[1] != 0 ? "why" : "");
+		TURN_UNTIL(r, a.n == 1);
+		assert_false(a.lost);
+		assert_int_equal(a.error, cases[i].error);
+		assert_string_equal(a.message, cases[i].message);
+	}
+	/* The engine dies meanwhile. */
+	assert_int_equal(ask(r, &a, true, &id), 0);
+	expect(r, PROTO_ADAPTER);
+	close(r->fd);
+	r->fd = -1;
+	swap(r, &o);
+	answer(r, 0, "");
+	TURN_UNTIL(r, a.n == 1);
+	assert_int_equal(a.error, PROTO_ERR_NOT_READY);
+	assert_memory_equal(a.message, "Engine b: ", 10);
+	/* Nobody wants to know any more. */
+	assert_int_equal(ask(r, &a, true, &id), 0);
+	engine_link_uncount(r->link, id);
+	answer(r, 0, "");
+	tell_model(r, 0, PROTO_MODEL_FAILED, "small", 0);
+	TURN_UNTIL(r,
+		   engine_link_model(r->link, engine_link_find_model(r->link, "small"))->state == PROTO_MODEL_FAILED);
+	assert_int_equal(a.n, 0);
+	drop_other(&o);
+}
+
+/* Numbers of adapters differ by engine, and one that goes shifts nobody's. */
+static void adapters_come_and_go_by_engine(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	struct asked a;
+	uint64_t id;
+	add_other(r, &o);
+	come_up_with(r, 0, both, 2);
+	swap(r, &o);
+	come_up_with(r, 1, one, 2);
+	tell_model(r, 2, PROTO_MODEL_READY, "large:t", 1);
+	TURN_UNTIL(r, engine_link_find_model(r->link, "large:t") >= 0);
+	tell_model(r, 3, PROTO_MODEL_READY, "large:s", 1);
+	TURN_UNTIL(r, engine_link_find_model(r->link, "large:s") >= 0);
+	int s = engine_link_find_model(r->link, "large:s"), t = engine_link_find_model(r->link, "t");
+	swap(r, &o);
+	tell_model(r, 2, PROTO_MODEL_READY, "large:s", 2);
+	TURN_UNTIL(r, engine_link_n_models(r->link) > 3);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(gw_thread_turn(&r->t), 0);
+	assert_int_equal(engine_link_find_model(r->link, "large:s"), s);
+	assert_int_equal(engine_link_find_model(r->link, "large:t"), t);
+	assert_int_equal(engine_link_model(r->link, s)->parent, 2);
+	/* It goes here, stays there. */
+	tell_model(r, 2, PROTO_MODEL_GONE, "", 0);
+	swap(r, &o);
+	tell_model(r, 2, PROTO_MODEL_GONE, "", 0);
+	TURN_UNTIL(r, engine_link_find_model(r->link, "large:t") < 0);
+	assert_int_equal(engine_link_find_model(r->link, "large:s"), s);
+	assert_string_equal(engine_link_model(r->link, t)->name, "");
+	assert_false(engine_link_serves(r->link, t));
+	/* Another takes its number there, not its index here: requests on their way keep what they name. */
+	tell_model(r, 2, PROTO_MODEL_READY, "large:u", 1);
+	TURN_UNTIL(r, engine_link_find_model(r->link, "large:u") >= 0);
+	assert_true(engine_link_find_model(r->link, "large:u") != t);
+	/* What it is unloaded from has it. */
+	assert_int_equal(ask(r, &a, false, &id), 0);
+	answer(r, 0, "");
+	TURN_UNTIL(r, a.n == 1);
+	assert_int_equal(a.error, 0);
+	swap(r, &o);
+	drop_other(&o);
+}
+
 static void engines_are_bounded(void **state)
 {
 	struct rig *r = *state;
@@ -220,6 +374,8 @@ int main(void)
 	    TEST(each_engine_is_asked_by_its_own_number),
 	    TEST(an_end_takes_its_own_sequences),
 	    TEST(another_model_by_the_name_gets_nothing),
+	    TEST(adapters_are_loaded_on_all_engines),
+	    TEST(adapters_come_and_go_by_engine),
 	    TEST(engines_are_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
