@@ -6,7 +6,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/log.h"
 #include "engine/disk/disk_tier.h"
@@ -92,17 +91,6 @@ int kv_tier_join(struct eng_model *m)
 					   .nudge = nudge,
 					   .ctx = e};
 	return kv_disk_create(&cfg, &m->disk) == 0 ? 0 : sl_errf(&m->load_err, SL_ENOMEM, "out of memory");
-}
-
-/* ---- adapters ---- */
-
-struct disk_key kv_tier_variant(const struct lora_version *v)
-{
-	if (v == NULL)
-		return (struct disk_key){0};
-	const uint64_t what[] = {v->digest, (uint64_t)v->type};
-	XXH128_hash_t h = XXH3_128bits(what, sizeof what);
-	return (struct disk_key){.lo = h.low64, .hi = h.high64};
 }
 
 /* ---- figures ---- */

@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <xxhash.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -185,10 +186,21 @@ struct planning_for {
 	uint64_t now_ns;
 };
 
+/* What tells an adapter's pages on disk from others: what it adds, and its type in memory. A name that is loaded anew
+ * has another version, so it never finds pages of the former. */
+static struct disk_key variant_of(const struct lora_version *v)
+{
+	if (v == NULL)
+		return (struct disk_key){0};
+	const uint64_t what[] = {v->digest, (uint64_t)v->type};
+	XXH128_hash_t h = XXH3_128bits(what, sizeof what);
+	return (struct disk_key){.lo = h.low64, .hi = h.high64};
+}
+
 /* Whose texts s adds to the tree, by the adapter that computes them. */
 static struct prefix_origin origin_of(const struct eng_seq *s)
 {
-	return (struct prefix_origin){.owner = s->owner, .variant = kv_tier_variant(s->lora)};
+	return (struct prefix_origin){.owner = s->owner, .variant = variant_of(s->lora)};
 }
 
 struct kv_disk_ask batch_disk_ask(struct eng_seq *s)

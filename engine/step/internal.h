@@ -240,9 +240,6 @@ void kv_tier_open(struct engine *e, const struct eng_config *cfg);
 void kv_tier_close(struct engine *e);
 /* Loader: m's pages may be on disk from now on, if they can be. SL_ENOMEM. */
 int kv_tier_join(struct eng_model *m);
-/* What tells v's pages on disk from others: what it adds, and its type in memory. Zeros for NULL: of no adapter. A name
- * that is loaded anew has another version, so it never finds pages of the former. */
-struct disk_key kv_tier_variant(const struct lora_version *v);
 /* Any thread: the tier's figures, for engine_stats. */
 void kv_tier_stats(const struct engine *e, struct proto_stats *out);
 

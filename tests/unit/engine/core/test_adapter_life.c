@@ -371,6 +371,50 @@ static void test_refused(void **arg)
 	md_remove(outside);
 }
 
+/* Of the request for the adapter, by an engine that starts anew with this folder on disk; pages that it read there. */
+static uint64_t from_disk(const char *disk, const struct answer *want)
+{
+	struct run r;
+	struct eng_config cfg = config();
+	cfg.kv_disk = disk;
+	cfg.kv_disk_bytes = 64 << 20;
+	cfg.kv_disk_always = true;
+	run_start(&r, &cfg);
+	assert_int_equal(ask(&r, true, "x", "a.gguf"), 0);
+	assert_answers(&r, 1, want);
+	assert_answers(&r, 1, want);
+	struct proto_stats s = stats_of(&r);
+	for (int i = 0; i < 1000 && s.kv_disk_written + s.kv_disk_hits[0] == 0; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 10 * NS_PER_MS}, NULL);
+		s = stats_of(&r);
+	}
+	assert_true(s.kv_disk_written + s.kv_disk_hits[0] > 0);
+	run_stop(&r);
+	return s.kv_disk_hits[0];
+}
+
+/* Pages on disk are of what an adapter had when they were computed, whatever its name has now. */
+static void test_disk(void **arg)
+{
+	(void)arg;
+	char disk[128];
+	md_make(disk);
+	make("a.gguf", 1);
+	struct answer *first = expected("a.gguf");
+	assert_int_equal(from_disk(disk, first), 0);
+	assert_true(from_disk(disk, first) > 0);
+	make("a.gguf", 2);
+	struct answer *second = expected("a.gguf");
+	assert_other(first, second);
+	assert_int_equal(from_disk(disk, second), 0);
+	assert_true(from_disk(disk, second) > 0);
+	make("a.gguf", 1);
+	assert_true(from_disk(disk, first) > 0);
+	md_remove(disk);
+	free(first);
+	free(second);
+}
+
 /* Cut short or replaced while it is not in memory: nothing of it is used, nothing dies, and what replaced it serves. */
 static void test_changed(void **arg)
 {
@@ -522,6 +566,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_slots, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_wait, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_disk, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_changed, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_watched, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_flood, setup, teardown),
