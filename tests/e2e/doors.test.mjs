@@ -241,7 +241,7 @@ for (const threads of THREADS) {
         if (open.includes(path) || path.startsWith('/www/')) continue;
         for (const [name, key] of Object.entries(keys)) assert.equal(await ask(method, path, key), 401, `${method} ${path}, ${name}`);
         // A key of the other kind: tiers' keys never open what is the administrator's, nor the other way round.
-        const foreign = path === '/metrics' || path.startsWith('/v1/admin/') ? server.keys.paid : server.keys.admin;
+        const foreign = path === '/metrics' || path.startsWith('/v1/admin/') || path.endsWith('load_lora_adapter') ? server.keys.paid : server.keys.admin;
         assert.equal(await ask(method, path, `Bearer ${foreign}`), 403, `${method} ${path}`);
 
         const rest = path.slice(1);
