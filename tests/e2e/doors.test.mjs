@@ -262,7 +262,7 @@ for (const threads of THREADS) {
           + 'X-Forwarded-For: 127.0.0.1'), 401, `${method} ${path}`);
       }
       for (const path of open) assert.ok([200, 404].includes(await ask('GET', path)), path);
-      for (const path of ['/nothing', '/v1', '/v1/', '/v1/unknown', '/admin', '/.env', '/www/../sluice.yaml', '/www/%2e%2e/x']) {
+      for (const path of ['/nothing', '/v1', '/v1/', '/v1/unknown', '/admin/', '/.env', '/www/../sluice.yaml', '/www/%2e%2e/x']) {
         assert.equal(await ask('GET', path), 404, path);
       }
       assert.ok(metric(await server.metrics(), 'sluice_answers_total{route="unknown",class="4xx"}') > 0);
