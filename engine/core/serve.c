@@ -56,36 +56,24 @@ static void on_fault(void *server)
 	server_fail(server);
 }
 
-int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv)
+static int create(const void *cfg, struct server *s, void **be, struct sl_err *err)
 {
-	struct sl_err err = {0};
-	struct server *s;
-	struct engine *e = NULL;
-	struct eng_config with_fault = *cfg;
-	int rc = server_create(srv, &s, &err);
-	if (rc != 0) {
-		log_error("%s", err.text);
-		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
-	}
+	struct eng_config with_fault = *(const struct eng_config *)cfg;
+	struct engine *e;
 	with_fault.on_fault = on_fault;
 	with_fault.on_fault_ctx = s;
-	rc = server_catch_signals(s);
-	if (rc == 0)
-		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
-	if (rc == 0)
-		rc = engine_create(&with_fault, hub_post, server_hub(s), &e, &err);
-	if (rc != 0) {
-		log_error("%s", err.text[0] != '\0' ? err.text : sl_code_name(rc));
-		beat_stop();
-		server_destroy(s);
-		return rc == SL_EINVAL ? SERVER_EXIT_CONFIG : 1;
-	}
+	int rc = engine_create(&with_fault, hub_post, server_hub(s), &e, err);
+	if (rc != 0)
+		return rc;
 	hub_attach(server_hub(s), &engine_backend, e);
-	log_info("engine on %s", srv->socket_path);
-	server_run(s);
-	engine_destroy(e);
-	beat_stop();
-	bool failed = server_failed(s);
-	server_destroy(s);
-	return failed ? 1 : 0;
+	*be = e;
+	return 0;
+}
+
+static void destroy(void *be) { engine_destroy(be); }
+
+int engine_serve(const struct eng_config *cfg, const struct eng_server_config *srv)
+{
+	static const struct server_backend backend = {"engine", create, destroy};
+	return server_serve(srv, &backend, cfg);
 }

@@ -471,3 +471,39 @@ void server_destroy(struct server *s)
 	sl_free((char *)s->cfg.socket_path);
 	sl_free(s);
 }
+
+static int serve(struct server *s, const struct server_backend *b, const void *cfg)
+{
+	struct sl_err err = {0};
+	void *be = NULL;
+	int rc = server_catch_signals(s);
+	if (rc == 0)
+		rc = beat_start(s->cfg.beat_fd, s->cfg.beat_ms, s->cfg.stale_ms);
+	if (rc == 0)
+		rc = b->create(cfg, s, &be, &err);
+	if (rc == 0) {
+		log_info("%s on %s", b->what, s->cfg.socket_path);
+		server_run(s);
+		b->destroy(be);
+	} else {
+		log_error("%s", err.text[0] != '\0' ? err.text : sl_code_name(rc));
+	}
+	beat_stop();
+	if (rc == 0)
+		return server_failed(s) ? 1 : 0;
+	return rc == SL_EINVAL || rc == SL_EUNSUPPORTED ? SERVER_EXIT_CONFIG : 1;
+}
+
+int server_serve(const struct eng_server_config *srv, const struct server_backend *b, const void *cfg)
+{
+	struct sl_err err = {0};
+	struct server *s;
+	int rc = server_create(srv, &s, &err);
+	if (rc != 0) {
+		log_error("%s", err.text);
+		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
+	}
+	int status = serve(s, b, cfg);
+	server_destroy(s);
+	return status;
+}

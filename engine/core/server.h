@@ -31,6 +31,16 @@ bool server_failed(struct server *s);
 /* The backend must be destroyed. */
 void server_destroy(struct server *s);
 
+/* What server_serve serves. */
+struct server_backend {
+	const char *what; /* for the log */
+	/* Makes *be of cfg and attaches it to the server's hub. *err may stay empty. */
+	int (*create)(const void *cfg, struct server *s, void **be, struct sl_err *err);
+	void (*destroy)(void *be);
+};
+/* The life of an engine's process. Its exit status: 0, 1, or SERVER_EXIT_CONFIG. */
+int server_serve(const struct eng_server_config *srv, const struct server_backend *b, const void *cfg);
+
 /* Exit status: a restart can't help. */
 enum { SERVER_EXIT_CONFIG = 78 };
 

@@ -638,30 +638,19 @@ void echo_destroy(struct echo *e)
 	sl_free(e);
 }
 
+static int create(const void *cfg, struct server *s, void **be, struct sl_err *err)
+{
+	(void)err;
+	struct echo *e = NULL;
+	int rc = echo_create(cfg, s, &e);
+	*be = e;
+	return rc;
+}
+
+static void destroy(void *be) { echo_destroy(be); }
+
 int engine_serve_echo(const struct eng_echo_config *cfg, const struct eng_server_config *srv)
 {
-	struct sl_err err = {0};
-	struct server *s;
-	struct echo *e = NULL;
-	int rc = server_create(srv, &s, &err);
-	if (rc != 0) {
-		log_error("%s", err.text);
-		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
-	}
-	rc = server_catch_signals(s);
-	if (rc == 0)
-		rc = echo_create(cfg, s, &e);
-	if (rc == 0)
-		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
-	if (rc == 0) {
-		log_info("echo engine on %s", srv->socket_path);
-		server_run(s);
-		beat_stop();
-	} else {
-		log_error("the echo engine can't start: %s", sl_code_name(rc));
-	}
-	if (e != NULL)
-		echo_destroy(e);
-	server_destroy(s);
-	return rc == 0 ? 0 : 1;
+	static const struct server_backend backend = {"echo engine", create, destroy};
+	return server_serve(srv, &backend, cfg);
 }

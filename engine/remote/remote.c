@@ -558,30 +558,21 @@ void remote_destroy(struct remote *r)
 	sl_free(r);
 }
 
+static int create(const void *cfg, struct server *s, void **be, struct sl_err *err)
+{
+	const struct eng_remote_config *c = cfg;
+	struct remote *r = NULL;
+	int rc = remote_create(c, s, &r, err);
+	if (rc == 0)
+		log_info("the models are those of %s", c->url);
+	*be = r;
+	return rc;
+}
+
+static void destroy(void *be) { remote_destroy(be); }
+
 int engine_serve_remote(const struct eng_remote_config *cfg, const struct eng_server_config *srv)
 {
-	struct sl_err err = {0};
-	struct server *s;
-	struct remote *r = NULL;
-	int rc = server_create(srv, &s, &err);
-	if (rc != 0) {
-		log_error("%s", err.text);
-		return rc == SL_ENOMEM || rc == SL_EIO ? 1 : SERVER_EXIT_CONFIG;
-	}
-	rc = server_catch_signals(s);
-	if (rc == 0)
-		rc = remote_create(cfg, s, &r, &err);
-	if (rc == 0)
-		rc = beat_start(srv->beat_fd, srv->beat_ms, srv->stale_ms);
-	if (rc == 0) {
-		log_info("engine on %s, its models are those of %s", srv->socket_path, cfg->url);
-		server_run(s);
-		beat_stop();
-	} else {
-		log_error("%s", err.text[0] != '\0' ? err.text : sl_code_name(rc));
-	}
-	if (r != NULL)
-		remote_destroy(r);
-	server_destroy(s);
-	return rc == 0 ? 0 : rc == SL_EINVAL || rc == SL_EUNSUPPORTED ? SERVER_EXIT_CONFIG : 1;
+	static const struct server_backend served = {"remote engine", create, destroy};
+	return server_serve(srv, &served, cfg);
 }
