@@ -5,33 +5,23 @@
 //
 //   node tests/bench/outliers.mjs IN OUT [FACTOR] [PAIRS]     by default 20, 1 in each head
 import { readFileSync, writeFileSync } from 'node:fs';
-
-const SIZES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]; // of value types; 8: string, 9: array
+import { reader } from '../e2e/gguf.mjs';
 
 function parse(b) {
-  let at = 8;
-  const u64 = () => { const v = Number(b.readBigUInt64LE(at)); at += 8; return v; };
-  const u32 = () => { const v = b.readUInt32LE(at); at += 4; return v; };
-  const str = () => { const n = u64(), s = b.toString('utf8', at, at + n); at += n; return s; };
-  const skip = (type) => {
-    if (type === 8) { const n = u64(); at += n; return; }
-    if (type !== 9) { at += SIZES[type]; return; }
-    const of = u32(), n = u64();
-    for (let i = 0; i < n; i++) skip(of);
-  };
-  const nTensors = u64(), nKeys = u64(), keys = {}, tensors = [];
+  const r = reader(b);
+  const nTensors = r.u64(), nKeys = r.u64(), keys = {}, tensors = [];
   let alignment = 32;
   for (let i = 0; i < nKeys; i++) {
-    const key = str(), type = u32();
-    if (type === 4) keys[key.replace(/^[^.]+\.attention\./, '')] = b.readUInt32LE(at);
-    if (key === 'general.alignment') alignment = b.readUInt32LE(at);
-    skip(type);
+    const key = r.str(), type = r.u32();
+    if (type === 4) keys[key.replace(/^[^.]+\.attention\./, '')] = b.readUInt32LE(r.at);
+    if (key === 'general.alignment') alignment = b.readUInt32LE(r.at);
+    r.skip(type);
   }
   for (let i = 0; i < nTensors; i++) {
-    const name = str(), dims = Array.from({ length: u32() }, u64);
-    tensors.push({ name, dims, type: u32(), offset: u64() });
+    const name = r.str(), dims = Array.from({ length: r.u32() }, r.u64);
+    tensors.push({ name, dims, type: r.u32(), offset: r.u64() });
   }
-  const data = Math.ceil(at / alignment) * alignment;
+  const data = Math.ceil(r.at / alignment) * alignment;
   return { keys, tensors: tensors.map((t) => ({ ...t, at: data + t.offset })) };
 }
 

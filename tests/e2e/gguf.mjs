@@ -4,41 +4,46 @@ import { readFileSync, writeFileSync } from 'node:fs';
 
 const SIZES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]; // of value types; 8: string, 9: array
 
+/** Reads the scalars of a file's bytes, from behind its magic number and version on. */
+export function reader(b) {
+  const r = { at: 8 };
+  r.u64 = () => { const v = Number(b.readBigUInt64LE(r.at)); r.at += 8; return v; };
+  r.u32 = () => { const v = b.readUInt32LE(r.at); r.at += 4; return v; };
+  r.str = () => { const n = r.u64(), text = b.toString('utf8', r.at, r.at + n); r.at += n; return text; };
+  r.skip = (type) => {
+    if (type === 8) { const n = r.u64(); r.at += n; return; }
+    if (type !== 9) { r.at += SIZES[type]; return; }
+    const of = r.u32(), n = r.u64();
+    for (let i = 0; i < n; i++) r.skip(of);
+  };
+  return r;
+}
+
 /** Copies the model `from` to `to` with this chat template. control: texts that become control tokens, for the vocabulary's last
  * normal tokens. */
 export function withTemplate(from, to, template, control = []) {
-  const b = readFileSync(from), edits = [];
-  let at = 8;
-  const u64 = () => { const v = Number(b.readBigUInt64LE(at)); at += 8; return v; };
-  const u32 = () => { const v = b.readUInt32LE(at); at += 4; return v; };
-  const str = () => { const n = u64(), s = b.toString('utf8', at, at + n); at += n; return s; };
-  const skip = (type) => {
-    if (type === 8) { const n = u64(); at += n; return; }
-    if (type !== 9) { at += SIZES[type]; return; }
-    const of = u32(), n = u64();
-    for (let i = 0; i < n; i++) skip(of);
-  };
+  const b = readFileSync(from), r = reader(b), edits = [];
   const string = (text) => {
     const bytes = Buffer.from(text), length = Buffer.alloc(8);
     length.writeBigUInt64LE(BigInt(bytes.length));
     return Buffer.concat([length, bytes]);
   };
-  const nTensors = u64(), nKeys = u64(), tokens = [];
+  const nTensors = r.u64(), nKeys = r.u64(), tokens = [];
   let alignment = 32, types;
   for (let i = 0; i < nKeys; i++) {
-    const key = str(), type = u32(), value = at;
-    if (key === 'general.alignment') alignment = b.readUInt32LE(at);
+    const key = r.str(), type = r.u32(), value = r.at;
+    if (key === 'general.alignment') alignment = b.readUInt32LE(r.at);
     if (key === 'tokenizer.ggml.tokens') {
-      at += 4;
-      for (let n = u64(); n > 0; n--) { const begin = at; str(); tokens.push([begin, at]); }
+      r.at += 4;
+      for (let n = r.u64(); n > 0; n--) { const begin = r.at; r.str(); tokens.push([begin, r.at]); }
     } else {
-      skip(type);
+      r.skip(type);
     }
     if (key === 'tokenizer.ggml.token_type') types = value + 12;
-    if (key === 'tokenizer.chat_template') edits.push([value, at, string(template)]);
+    if (key === 'tokenizer.chat_template') edits.push([value, r.at, string(template)]);
   }
-  for (let i = 0; i < nTensors; i++) { str(); const dims = u32(); at += 8 * dims + 12; }
-  const data = Math.ceil(at / alignment) * alignment;
+  for (let i = 0; i < nTensors; i++) { r.str(); const dims = r.u32(); r.at += 8 * dims + 12; }
+  const data = Math.ceil(r.at / alignment) * alignment;
   for (let id = tokens.length - 1, left = [...control]; left.length > 0; id--) {
     if (b.readInt32LE(types + 4 * id) !== 1) continue;
     b.writeInt32LE(3, types + 4 * id);
@@ -50,7 +55,7 @@ export function withTemplate(from, to, template, control = []) {
     head.push(b.subarray(done, begin), bytes);
     done = end;
   }
-  head.push(b.subarray(done, at));
+  head.push(b.subarray(done, r.at));
   const size = head.reduce((n, part) => n + part.length, 0);
   writeFileSync(to, Buffer.concat([...head, Buffer.alloc((alignment - (size % alignment)) % alignment), b.subarray(data)]));
 }
