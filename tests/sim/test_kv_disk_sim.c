@@ -146,7 +146,8 @@ static void same_in_a_crowd(void **state)
 		cfg.kv_disk_bytes = how == 3 ? 2 << 20 : 64 << 20; /* room for a quarter of them */
 		cfg.kv_disk_segment = how == 3 ? 128 << 10 : 0;
 		struct proto_stats s = {0};
-		for (int i = 0; i < 3; i++)
+		/* What an engine wrote is found while it already serves: the first prompts may come before. */
+		for (int i = 0; i < 3 || (s.kv_disk_hits[how % 3] == 0 && i < 50); i++)
 			s = crowd(&cfg, expect);
 		assert_true(s.kv_disk_bytes <= cfg.kv_disk_bytes);
 		assert_int_equal(s.kv_disk_errors[0] + s.kv_disk_errors[1] + s.kv_disk_errors[2], 0);

@@ -522,11 +522,10 @@ static void a_child_may_ask(void **unused)
 	EXPECT(&r, "a-term");
 	assert_int_equal(wait_for_end(&r), 0);
 	r = start_replaceable("re", NULL);
+	/* It may ask before the other one has begun, which then has nothing to say. */
 	bool old_ended = false;
-	for (const char *w = word(&r); strcmp(w, "a-term") != 0; w = word(&r)) {
-		assert_string_not_equal(w, "");
+	for (const char *w = word(&r); *w != '\0'; w = word(&r))
 		old_ended = old_ended || strcmp(w, "old-term") == 0;
-	}
 	assert_true(old_ended);
 	assert_int_equal(wait_for_end(&r), 0);
 	/* One that is not replaceable may not. */
