@@ -123,7 +123,7 @@ PLAN_OBJ := $(addprefix $(B)/cmd/load/,arrivals.o workload.o load_trace.o sweep.
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 # These replace functions of the library, each for itself only.
-ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|alloc_meter\.h|^void .sl_alloc.size_t' $(TEST_SRC)))
+ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|alloc_meter\.h|^int pthread_cond_|^void .sl_alloc.size_t' $(TEST_SRC)))
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 

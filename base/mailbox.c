@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/err.h"
 
 int mailbox_init(struct mailbox *box)
@@ -85,7 +86,7 @@ struct mail *mailbox_wait(struct mailbox *box, uint64_t deadline_ns)
 	pthread_mutex_lock(&box->lock);
 	while (box->first == NULL && !box->nudged) {
 		if (deadline_ns == UINT64_MAX) {
-			pthread_cond_wait(&box->filled, &box->lock);
+			cond_wait(&box->filled, &box->lock);
 		} else {
 			struct timespec ts = {.tv_sec = (time_t)(deadline_ns / NS_PER_S),
 					      .tv_nsec = (long)(deadline_ns % NS_PER_S)};

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cond.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/disk/disk_tier_priv.h"
@@ -111,7 +112,7 @@ void *disk_reader_main(void *tier)
 	pthread_mutex_lock(&t->lock);
 	while (!t->closing) {
 		if (list_empty(&t->reads)) {
-			pthread_cond_wait(&t->to_read, &t->lock);
+			cond_wait(&t->to_read, &t->lock);
 			continue;
 		}
 		struct disk_read *r = list_entry(t->reads.next, struct disk_read, link);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/cond.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -167,7 +168,7 @@ void disk_tier_settle(struct disk_tier *t)
 	pthread_mutex_lock(&t->lock);
 	while (!t->scanned || !list_empty(&t->jobs) || t->writing != NULL || t->n_erases > 0 || t->erase_all ||
 	       t->erasing)
-		pthread_cond_wait(&t->changed, &t->lock);
+		cond_wait(&t->changed, &t->lock);
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -392,7 +393,7 @@ void disk_tier_stop(struct disk_tier *t, struct disk_read *r)
 		t->read_bytes_queued -= 2 * (uint64_t)r->half * r->n;
 	}
 	while (t->reading == r)
-		pthread_cond_wait(&t->changed, &t->lock);
+		cond_wait(&t->changed, &t->lock);
 	pthread_mutex_unlock(&t->lock);
 	if (queued)
 		r->done(r);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cond.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -312,7 +313,7 @@ static void wait_for_work(struct lora *l, bool watches)
 {
 	struct timespec at;
 	if (!watches) {
-		pthread_cond_wait(&l->changed, &l->job_lock);
+		cond_wait(&l->changed, &l->job_lock);
 		return;
 	}
 	clock_gettime(CLOCK_REALTIME, &at);

@@ -4,6 +4,8 @@
  */
 #include "engine/step/internal.h"
 
+#include "base/cond.h"
+
 /* Fixed costs in bytes. The time to compile a constraint hardly depends on its length. */
 enum { REQUEST_BYTES = 1 << 10, CONSTRAINT_BYTES = 64 << 10 };
 
@@ -66,7 +68,7 @@ struct eng_seq *text_queue_take(struct text_queue *q, enum text_line line)
 	pthread_mutex_lock(&q->lock);
 	struct fair_item *it;
 	while ((it = fair_take(&l->queued)) == NULL && !l->closed)
-		pthread_cond_wait(&l->filled, &q->lock);
+		cond_wait(&l->filled, &q->lock);
 	pthread_mutex_unlock(&q->lock);
 	return it != NULL ? list_entry(it, struct eng_seq, in_text[line]) : NULL;
 }

@@ -3,6 +3,7 @@
  * The loader thread's part of models on demand. One job at a time: the step thread gives another once the last one's
  * mail has come, so a single place holds it.
  */
+#include "base/cond.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -41,7 +42,7 @@ void weight_jobs_run(struct engine *e)
 	while (!j->closed) {
 		struct eng_model *m = j->m;
 		if (m == NULL) {
-			pthread_cond_wait(&j->changed, &j->lock);
+			cond_wait(&j->changed, &j->lock);
 			continue;
 		}
 		bool drop = j->drop;

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/cond.h"
 #include "base/alloc.h"
 #include "base/fair.h"
 #include "base/metrics.h"
@@ -53,7 +54,7 @@ static struct body_job *take(struct body_reader *r)
 	struct fair_item *it = NULL;
 	pthread_mutex_lock(&r->lock);
 	while (!r->stops && (it = fair_take(&r->jobs)) == NULL)
-		pthread_cond_wait(&r->filled, &r->lock);
+		cond_wait(&r->filled, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	return it != NULL ? list_entry(it, struct body_job, queued) : NULL;
 }

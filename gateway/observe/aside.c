@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cond.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -53,7 +54,7 @@ static bool next(struct aside *a, struct batch *out)
 {
 	pthread_mutex_lock(&a->lock);
 	while (!a->stops && a->n_waiting == 0)
-		pthread_cond_wait(&a->changed, &a->lock);
+		cond_wait(&a->changed, &a->lock);
 	struct timespec until = in_ms(a->ops->linger_ms);
 	while (!a->stops && a->ops->linger_ms > 0 && !is_half_full(a) &&
 	       pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until) == 0)

@@ -19,10 +19,11 @@
  *      thread normalizes or rotates. Expected: of a step of 54 ms, the 0.9 ms in which one thread worked alone.
  *      Measured together with dynamic shares of products (cpu.c): tests/bench/results/cpu-0.1.0.md. 16 KB to 2 MB per
  *      thread make no difference.
- *   4  this: the caller sleeps, workers yield rarely; before, both yielded at each iteration. While constraints were
+ *   4  the caller sleeps, workers yield rarely; before, both yielded at each iteration. While constraints were
  *      compiled at the lowest priority, engine threads waited more than 1 ms behind the compiler 212 times in 4,500
- *      tokens, now 19 times (scheduler traces, Linux 6.18, two processors). Nearly all these waits followed a yield;
+ *      tokens, then 19 times (scheduler traces, Linux 6.18, two processors). Nearly all these waits followed a yield;
  *      after a wake they are 10 µs. Rarer yields alone did not help: 613.
+ *   5  this: who sleeps looks again after 100 ms (base/cond.h), so a lost wake-up costs that and not the step.
  */
 #include "kernels/cpu/pool.h"
 
@@ -33,6 +34,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cond.h"
 
 #if defined(__x86_64__)
 #define relax() __builtin_ia32_pause()
@@ -143,7 +145,7 @@ static void wait_for_job(struct kn_pool *p, unsigned seen, struct errand *e)
 	atomic_fetch_add(&p->sleeping, 1);
 	/* Also detects a step that began while this thread was falling asleep. */
 	while (atomic_load(&p->epoch) == seen && !atomic_load(&p->quit) && atomic_load(&p->n_steps) == slept)
-		pthread_cond_wait(&p->stirred, &p->lock);
+		cond_wait(&p->stirred, &p->lock);
 	atomic_fetch_sub(&p->sleeping, 1);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -262,7 +264,7 @@ static void wait_for_workers(struct kn_pool *p)
 	pthread_mutex_lock(&p->lock);
 	atomic_store(&p->caller_sleeps, true);
 	while (atomic_load(&p->inside) != 0)
-		pthread_cond_wait(&p->finished, &p->lock);
+		cond_wait(&p->finished, &p->lock);
 	atomic_store(&p->caller_sleeps, false);
 	pthread_mutex_unlock(&p->lock);
 }
