@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts a whole server (`sluice serve`) for one test file: its own state folder, its own free ports, stopped and removed
 // at the end. What it prints on standard output says how to reach it; its log is kept for failures.
+import { createSocket } from 'node:dgram';
 import { spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,25 +19,27 @@ process.chdir(ROOT); // tests also start build/sluice by themselves, with paths 
 const READY_MS = Number(process.env.SLUICE_READY_MS ?? 120000);
 const STOP_MS = 30000;
 
-/** Resolves to the server once it listens there, to null where another one does. */
-const listening = (...where) => new Promise((done) => {
-  const server = net.createServer();
-  server.once('error', () => done(null)).listen(...where, () => done(server));
+/** Resolves to the socket once it has the port, to null where that is taken. */
+const taken = (socket, port, address) => new Promise((done) => {
+  socket.once('error', () => done(null));
+  if (socket instanceof net.Server) socket.listen(port, address, () => done(socket));
+  else socket.bind({ port, address, exclusive: true }, () => done(socket));
 });
 
 /**
  * Free TCP ports of 127.0.0.1, from SLUICE_PORTS ("10000-31999") if given. Until this process ends, no other one gets them: those
- * that ask here do not, because an abstract socket with the number's name stays bound, in this run of the tests and in others on the
- * machine; outgoing connections do not, because the system takes theirs from further up.
+ * that ask here do not, because the UDP ports of the same numbers stay bound, in this run of the tests and in others on the
+ * machine; outgoing connections do not, because the system takes theirs from further up. They are bound on a loopback address of
+ * their own, so that a server of HTTP/3 can have its UDP port.
  */
 export async function freePorts(n) {
   const [from, to] = (process.env.SLUICE_PORTS ?? '10000-31999').split('-').map(Number);
   const all = to - from + 1, start = randomInt(all), held = [];
   for (let i = 0; held.length < n && i < all; i++) {
-    const port = from + ((start + i) % all), lease = await listening(`\0sluice-test-port-${port}`);
-    const server = lease && await listening(port, '127.0.0.1');
+    const port = from + ((start + i) % all), lease = createSocket('udp4');
+    const server = await taken(lease, port, '127.77.0.1') && await taken(net.createServer(), port, '127.0.0.1');
     if (server) held.push({ port, lease, server });
-    else lease?.close();
+    else lease.close();
   }
   await Promise.all(held.map(({ server }) => new Promise((done) => server.close(done))));
   for (const { lease } of held) lease.unref();
