@@ -551,7 +551,10 @@ int bench_gpu(int argc, char **argv)
 {
 	struct gpu_bench x = {.backend = "cuda", .random = 1};
 	const char *part = NULL, *model = NULL, *kind = "bf16";
+	double batch = 0, prompt = 0;
 	const struct bench_option options[] = {{"--backend", NULL, &x.backend, NULL, 0, 0},
+					       {"--batch", &batch, NULL, NULL, 1, 256},
+					       {"--prompt", &prompt, NULL, NULL, 1, 8192},
 					       {"--model", NULL, &model, NULL, 0, 0},
 					       {"--kind", NULL, &kind, NULL, 0, 0},
 					       {"--loose", NULL, NULL, &x.loose, 0, 0},
@@ -562,7 +565,9 @@ int bench_gpu(int argc, char **argv)
 	if (part != NULL && strcmp(part, "model") == 0) {
 		if (model == NULL)
 			return bench_complain(CMD_EXIT_USAGE, "gpu model needs --model FILE or random:SHAPE:TYPE");
-		return run_model(&x, model, kind);
+		x.fp8 = strcmp(kind, "fp8") == 0;
+		return batch > 0 || prompt > 0 ? bench_gpu_steps(&x, model, kind, (int)batch, (int)prompt)
+					       : bench_gpu_model(&x, model, kind);
 	}
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
 		if (part != NULL && strcmp(part, parts[i].name) == 0)

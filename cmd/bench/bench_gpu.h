@@ -27,5 +27,7 @@ int bench_gpu_ops(int argc, char **argv);
 int bench_gpu_model_of(int argc, char **argv);
 /* bench_gpu_model.c: steps of the model at path. The figures' names contain kind. The exit status. */
 int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind);
+/* A few decodes of that many sequences, or prompts of that many tokens, and nothing else: for a profiler. */
+int bench_gpu_steps(struct gpu_bench *x, const char *path, const char *kind, int batch, int prompt);
 
 #endif

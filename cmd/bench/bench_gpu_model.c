@@ -262,3 +262,25 @@ int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
 	close_rig(&r);
 	return rc;
 }
+
+int bench_gpu_steps(struct gpu_bench *x, const char *path, const char *kind, int batch, int prompt)
+{
+	static struct rig r;
+	const int context = x->tiny ? 24 : 1024;
+	double gap = 0, seconds;
+	r = (struct rig){.x = x, .chunk = prompt > 0 ? prompt : 1};
+	int rc = open_rig(&r, path, batch > 0 ? batch : 1, context, prompt > context ? prompt : context);
+	if (rc == 0 && batch > 0) {
+		seconds = decode_s(&r, batch, context, 2, &gap);
+		tell("decode", kind, batch, seconds, 0, 0);
+		tell("gap", kind, batch, gap, 0, 0);
+		rc = seconds > 0 ? 0 : bench_complain(1, "%s", x->ops->describe(x->b));
+	}
+	if (rc == 0 && prompt > 0) {
+		seconds = prompt_s(&r, 0, prompt, 2);
+		tell("prompt", kind, prompt, seconds, 0, 0);
+		rc = seconds > 0 ? 0 : bench_complain(1, "%s", x->ops->describe(x->b));
+	}
+	close_rig(&r);
+	return rc;
+}

@@ -269,6 +269,17 @@ static void test_attention(void **arg)
 		}
 }
 
+/* The same bytes; in bfloat16, of which a device has a NaN of its own, any NaN for a NaN. */
+static void expect_written(const struct cache *c, const float *wrote, float *want)
+{
+	const uint16_t *w = (const void *)wrote;
+	uint16_t *x = (void *)want;
+	for (size_t i = 0; c->kv.type == KN_BF16 && i < c->n * 2; i++)
+		if (x[i] != 0xFFFF && (w[i] & 0x7FFF) > 0x7F80 && (x[i] & 0x7FFF) > 0x7F80)
+			x[i] = w[i];
+	assert_memory_equal(wrote, want, c->n * sizeof *want);
+}
+
 static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot, bool halves, float magnitude,
 		      float grow)
 {
@@ -336,7 +347,7 @@ static void rope_case(const struct kn_ops *o, int type, int head_dim, int n_rot,
 		for (int i = 0; i < N(row_pos) * KV_HEADS; i++)
 			kv_put(&c, side == 0, row_seq[i / KV_HEADS], row_pos[i / KV_HEADS], i % KV_HEADS,
 			       from[side] + i * head_dim);
-		assert_memory_equal(wrote[side], want, c.n * sizeof *want);
+		expect_written(&c, wrote[side], want);
 		free(want);
 	}
 	c.kv.k = wrote[0];

@@ -60,6 +60,8 @@ static void *memory(struct rig *r, size_t bytes, int fill)
 	return p;
 }
 
+static void give_up(struct rig *r, void *p) { r->o->mem_free(r->b, p); }
+
 /* Pages are scattered; what nobody writes is no number in any type, and what nobody has is no page. */
 static void make_world(struct world *w, const struct shape *shape)
 {
@@ -125,7 +127,8 @@ static void write_all(struct world *w)
 		freqs[i] = 0; /* nothing turns: cosine and sine of a device's own library are not looked at here */
 	struct kn_rope rope = {.n_rot = hd < 32 ? hd : 32, .halves = hd % 3 == 0, .magnitude = 1, .inv_freq = freqs};
 	size_t n_q = (size_t)(MOST * w->n_heads * hd), n_kv = (size_t)(MOST * KV_HEADS * hd);
-	float *q = calloc(n_q, sizeof *q), *k = malloc(n_kv * sizeof *k), *v = malloc(n_kv * sizeof *v);
+	float *q = memory(&w->rigs[1], n_q * sizeof *q, 0), *k = memory(&w->rigs[1], n_kv * sizeof *k, 0),
+	      *v = memory(&w->rigs[1], n_kv * sizeof *v, 0);
 	for (int s = 0; s < SEQS; s++)
 		for (int from = 0; from < lengths[s]; from += MOST) {
 			int n = lengths[s] - from < MOST ? lengths[s] - from : MOST;
@@ -157,9 +160,9 @@ static void write_all(struct world *w)
 	size_t bytes = kn_kv_page_bytes(&w->rigs[0].kv) * PAGES;
 	assert_memory_equal(w->rigs[0].kv.k, w->rigs[1].kv.k, bytes);
 	assert_memory_equal(w->rigs[0].kv.v, w->rigs[1].kv.v, bytes);
-	free(q);
-	free(k);
-	free(v);
+	give_up(&w->rigs[1], q);
+	give_up(&w->rigs[1], k);
+	give_up(&w->rigs[1], v);
 }
 
 /* Element d of a position as the pages have it. */
@@ -329,9 +332,8 @@ static void nan_case(int type, int head_dim)
 	size_t row = (size_t)(w.n_heads * head_dim), n = ALL * row, bytes = n * sizeof(float);
 	struct kn_attn how = {.scale = 1 / sqrtf((float)head_dim)};
 	struct rig *r = &w.rigs[1];
-	float *q = random_floats(r->o, r->b, n), *out = guarded(r->o, r->b, n), *want = malloc(bytes);
+	float *q = random_floats(r->o, r->b, n), *out = guarded(r->o, r->b, n), *want = memory(r, bytes, 0);
 	static const int ill[] = {LONG, 0, PROMPT - 1}; /* alone; in a prompt, with positions in one block and in two */
-	assert_non_null(want);
 	attend(&w, 0, ALL, q, &how, want);
 	for (int i = 0; i < N(ill); i++)
 		for (size_t d = 0; d < row; d++)
@@ -344,7 +346,7 @@ static void nan_case(int type, int head_dim)
 		if (!no_number)
 			assert_memory_equal(out + (size_t)i * row, want + (size_t)i * row, row * sizeof *out);
 	}
-	free(want);
+	give_up(r, want);
 	drop(r->o, r->b, q);
 	drop(r->o, r->b, out);
 	drop_world(&w);
@@ -387,14 +389,15 @@ static void test_extremes(void **arg)
 		struct world w;
 		make_world(&w, &shape);
 		struct kn_rope rope = {.n_rot = 0};
-		float q[18 * KV_HEADS * 64], k[N(q)], v[N(q)];
-		for (int i = 0; i < N(q); i++) {
+		enum { ALL = 18 * KV_HEADS * 64 };
+		float *q = memory(&w.rigs[1], ALL * sizeof *q, 0), *k = memory(&w.rigs[1], ALL * sizeof *k, 0),
+		      *v = memory(&w.rigs[1], ALL * sizeof *v, 0);
+		for (int i = 0; i < ALL; i++) {
 			/* A head of each: with faults, of ordinary numbers, of tiny ones. */
 			int head = i / 64, kind = head % 4;
 			float x = kind == 0   ? numbers[below(N(numbers))]
 				  : kind == 1 ? numbers[9 + below(4)]
 					      : next_float() * 500;
-			q[i] = 0;
 			k[i] = x;
 			v[i] = -x;
 		}
@@ -435,6 +438,9 @@ static void test_extremes(void **arg)
 		assert_int_equal(r->o->step_end(r->b), 0);
 		assert_memory_equal((uint8_t *)r->kv.k + 95 * page, (uint8_t *)r->kv.k + (size_t)from * page, page);
 		assert_memory_equal((uint8_t *)r->kv.v + 95 * page, (uint8_t *)r->kv.v + (size_t)from * page, page);
+		give_up(r, q);
+		give_up(r, k);
+		give_up(r, v);
 		drop_world(&w);
 	}
 }

@@ -609,6 +609,7 @@ static void test_serving(void **arg)
 {
 	(void)arg;
 	struct rig r;
+	skip_on_device();
 	library(2, 1);
 	open_rig(&r, KN_F16, false, true, NULL);
 	assert_non_null(strstr(r.o->describe(r.b), "no FP8 in the emulation"));

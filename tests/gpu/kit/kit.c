@@ -78,7 +78,7 @@ static const struct part parts[] = {
      false,
      "sluice-bench",
      {"gpu", "model", "--model", "random:llama-3.1-8b:bf16", "--kind", "library", "--loose", "--backend", "@"}},
-    {"torch", 40, false, false, true, "/usr/bin/python3", {"tests/bench/gpu_peer.py"}},
+    {"torch", 60, false, false, true, "python3", {"tests/bench/gpu_peer.py"}},
 };
 
 enum { N_PARTS = sizeof parts / sizeof *parts };
@@ -192,7 +192,7 @@ static int run_all(struct kit *k, const char *only, bool tests)
 	size_t n = 0;
 	for (size_t i = 0; i < N_PARTS; i++) {
 		tiny[i] = k->tiny ? made_tiny(&parts[i]) : parts[i];
-		if (!wanted(&parts[i], k, only, tests) || (parts[i].optional && access(parts[i].program, X_OK) != 0))
+		if (!wanted(&parts[i], k, only, tests))
 			continue;
 		all[n] = part_run(k, &tiny[i], begin + k->budget_s - now_s());
 		fprintf(stderr, "%-20s %5.1f s  %s\n", parts[i].name, all[n].seconds, all[n].why);
@@ -254,7 +254,7 @@ static bool complain(const char *what)
 /* Where everything is, and what programs find in their environment. */
 static bool prepare(struct kit *k, const char *given)
 {
-	static char folder[PATH_MAX], out[PATH_MAX + 16], lib[PATH_MAX + 16];
+	static char folder[PATH_MAX], out[PATH_MAX + 16], lib[PATH_MAX + 16], path[2 * PATH_MAX];
 	if (given != NULL ? realpath(given, folder) == NULL : !own_folder(folder))
 		return complain(given != NULL ? given : "its own folder");
 	snprintf(out, sizeof out, "%s/kit-out", folder);
@@ -263,8 +263,11 @@ static bool prepare(struct kit *k, const char *given)
 	k->out = out;
 	if (mkdir(out, 0755) != 0 && errno != EEXIST)
 		return complain(out);
+	k->libraries = getenv("LD_LIBRARY_PATH"); /* the vendor's may be there */
 	if (access(lib, R_OK) == 0) { /* an archive's, which has what tests read of the repository, too */
-		setenv("LD_LIBRARY_PATH", lib, 1);
+		snprintf(path, sizeof path, "%s%s%s", lib, k->libraries != NULL ? ":" : "",
+			 k->libraries != NULL ? k->libraries : "");
+		setenv("LD_LIBRARY_PATH", path, 1);
 		if (chdir(folder) != 0)
 			return complain(folder);
 	}

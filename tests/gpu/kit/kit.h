@@ -22,7 +22,7 @@ struct part {
 	bool test;           /* it reports cmocka's tests in TAP; else figures */
 	bool dry;            /* takes part in a dry run, too */
 	bool optional;       /* a program of the machine's, which may be missing or fail */
-	const char *program; /* of the kit's folder */
+	const char *program; /* of the kit's folder; of an optional one, found by PATH */
 	const char *args[MOST_ARGS];
 };
 
@@ -37,6 +37,7 @@ struct outcome {
 
 struct kit {
 	const char *folder, *backend, *out;
+	const char *libraries; /* LD_LIBRARY_PATH of who called; NULL: none */
 	int budget_s;
 	bool tiny;
 };

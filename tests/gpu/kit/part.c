@@ -54,7 +54,13 @@ static void become(const struct kit *k, const struct part *p)
 		close(none);
 	send_to(1, txt);
 	send_to(2, err);
-	execv(program, argv);
+	if (p->optional) { /* not with the archive's libraries */
+		if (k->libraries != NULL)
+			setenv("LD_LIBRARY_PATH", k->libraries, 1);
+		else
+			unsetenv("LD_LIBRARY_PATH");
+	}
+	execvp(program, argv);
 	dprintf(2, "%s: %s\n", program, strerror(errno));
 	_exit(127);
 }
