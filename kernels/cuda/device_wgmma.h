@@ -42,6 +42,12 @@ __device__ static inline void kn_wgmma_sees_shared(void)
 	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
 	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_SUMS_8 WGMMA_D(0), WGMMA_D(1), WGMMA_D(2), WGMMA_D(3), WGMMA_D(4), WGMMA_D(5), WGMMA_D(6), WGMMA_D(7)
+#define WGMMA_LIST_12 \
+	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+	"%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define WGMMA_SUMS_12 WGMMA_D(0), WGMMA_D(1), WGMMA_D(2), WGMMA_D(3), WGMMA_D(4), WGMMA_D(5), WGMMA_D(6), WGMMA_D(7), \
+	WGMMA_D(8), WGMMA_D(9), WGMMA_D(10), WGMMA_D(11)
 #define WGMMA_LIST_16 \
 	"%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
 	"%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -61,6 +67,8 @@ __device__ static inline void kn_wgmma_sees_shared(void)
 	WGMMA_D(16), WGMMA_D(17), WGMMA_D(18), WGMMA_D(19), WGMMA_D(20), WGMMA_D(21), WGMMA_D(22), WGMMA_D(23)
 #define WGMMA_REST_8 "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}"
 #define WGMMA_ADD_8 "%37"
+#define WGMMA_REST_12 "}, {%48, %49, %50, %51}, %52, p, 1, 1, 0;}"
+#define WGMMA_ADD_12 "%53"
 #define WGMMA_REST_16 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
 #define WGMMA_ADD_16 "%69"
 #define WGMMA_REST_24 "}, {%96, %97, %98, %99}, %100, p, 1, 1, 0;}"
@@ -76,9 +84,10 @@ __device__ static inline void kn_wgmma_sees_shared(void)
 template <int NT, bool BF16>
 __device__ static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const struct kn_matrices &b, bool add)
 {
-	static_assert(NT == 8 || NT == 16 || NT == 24, "a width that has its instruction here");
+	static_assert(NT == 8 || NT == 12 || NT == 16 || NT == 24, "a width that has its instruction here");
 	if constexpr (NT == 8 && BF16) WGMMA(8, 64, "bf16");
 	if constexpr (NT == 8 && !BF16) WGMMA(8, 64, "f16");
+	if constexpr (NT == 12 && !BF16) WGMMA(12, 96, "f16");
 	if constexpr (NT == 16 && BF16) WGMMA(16, 128, "bf16");
 	if constexpr (NT == 16 && !BF16) WGMMA(16, 128, "f16");
 	if constexpr (NT == 24 && BF16) WGMMA(24, 192, "bf16");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of many rows by warp groups, on devices that have them (kn_wgmma), for weights without scales: F16, BF16,
- * FP8.
+ * Products of many rows by warp groups, on devices that have them (kn_wgmma).
  *
  * A block computes 128 outputs for 64, 128 or 192 rows; each of its two warp groups has 64 outputs, whose weights its
  * lanes hold in the order in which they are stored (packed.h), and reads the activations of all rows from shared
  * memory. Asynchronous copies bring both to a ring of stages of two slabs. While a stage is multiplied, the next one's
- * weights are decoded.
+ * weights are decoded. Weights with scales: 64 or 96 rows, a chunk of each output's record a stage, and each slab's
+ * product, or that of as many as have one scale, is scaled and added by the lanes while the other group multiplies.
  *
  * If that gives too few blocks for the device, each block computes one part of K into scratch memory, and another
  * kernel adds the parts in the same order: the bits are the same, as they are in mma.cu and matvec.cu.
@@ -44,7 +44,7 @@ template <int TYPE, int NT> struct plan {
 /* What a warp reads of the product, stage by stage. */
 struct source {
 	const struct kn_product &p;
-	const uint8_t *w;         /* the lane's first 16 bytes of the warp's weights */
+	const uint8_t *w;         /* the warp's */
 	int first_tile, first, n; /* tile of rows; stage of the row; stages */
 };
 
@@ -57,7 +57,7 @@ __device__ static inline void fetch(const struct source &from, uint8_t *stages, 
 	if (i < from.n) {
 		uint8_t *to = stage + P::units + warp * SLABS * P::slab + lane * 16;
 		UNROLL_FOR(int at = 0; at < SLABS * P::slab; at += KN_PIECE)
-			kn_cp_async16(to + at, from.w + (int64_t)i * SLABS * P::slab + at);
+			kn_cp_async16(to + at, from.w + (int64_t)i * SLABS * P::slab + lane * 16 + at);
 		kn_fetch_rows<NT, SLABS, KN_PIECE, THREADS>(from.p.x, from.p.x.units, stage, from.first_tile,
 							    (from.first + i) * SLABS);
 	}
@@ -98,6 +98,135 @@ template <int NT> __device__ static inline void end_part(float (*sum)[4], float 
 
 #endif
 
+/* ---- weights with scales ---- */
+
+template <int TYPE, int NT> struct scaled_plan {
+	static constexpr int record = kn_form<TYPE>::record, units = NT * KN_SLABS * KN_PIECE;
+	static constexpr int sums = kn_form<TYPE>::has_min ? NT * KN_SLABS * KN_SUMS : 0;
+	static constexpr int stage = units + sums + WARPS * record, stages = NT == 8 ? 3 : 2;
+	static_assert(stages * stage <= 227 << 10, "what a block can have");
+	static_assert(record % 16 == 0 && KN_SUMS % 16 == 0, "copies of 16 bytes");
+};
+
+#if KN_CODE_HAS_WGMMA
+
+/* A lane's pieces of a record in shared memory, from those of a group of slabs on. */
+struct shared_pieces {
+	const uint8_t *at;
+	__device__ struct kn_u4 operator[](int i) const { return kn_shared_load16(at + i * KN_PIECE); }
+};
+
+/* Starts loading chunk i of the warp's record and of the block's rows, if there is one. */
+template <int TYPE, int NT>
+__device__ static inline void fetch_chunk(const struct source &from, uint8_t *stages, int warp, int lane, int i)
+{
+	typedef struct scaled_plan<TYPE, NT> P;
+	uint8_t *stage = stages + i % P::stages * P::stage;
+	if (i < from.n) {
+		uint8_t *to = stage + P::units + P::sums + warp * P::record;
+		const uint8_t *record = from.w + (int64_t)i * P::record;
+		const int slab = (from.first + i) * KN_SLABS;
+		for (int at = lane * 16; at < P::record; at += KN_PIECE)
+			kn_cp_async16(to + at, record + at);
+		kn_fetch_rows<NT, KN_SLABS, KN_PIECE, THREADS>(from.p.x, from.p.x.units, stage, from.first_tile, slab);
+		if (P::sums > 0)
+			kn_fetch_rows<NT, KN_SLABS, KN_SUMS, THREADS>(from.p.x, from.p.x.sums, stage + P::units,
+								      from.first_tile, slab);
+	}
+	kn_cp_async_commit();
+}
+
+/* A slab's quants, as operands. */
+template <int TYPE>
+__device__ static inline void take_quants(const uint8_t *record, int slab, int lane, uint32_t (*q)[4])
+{
+	typedef kn_form<TYPE> form;
+	const struct shared_pieces piece = {record + slab / form::group * form::held * KN_PIECE + lane * 16};
+	UNROLL_FOR(int half = 0; half < 2; half++)
+		kn_quants<TYPE>(piece, slab % form::group, half, q[half]);
+}
+
+/* Starts part = the product of half j of the slab, or adds it. */
+template <int NT>
+__device__ static inline void start_half(const uint8_t *stage, int slab, int j, const uint32_t (*q)[4], bool add,
+					 float (*part)[4])
+{
+	const uint32_t a[4] = {q[0][2 * j], q[1][2 * j], q[0][2 * j + 1], q[1][2 * j + 1]};
+	const uint8_t *at = stage + slab * KN_PIECE + j * (KN_PIECE / 2);
+	kn_wgmma<NT, false>(part, a, kn_matrices_at(at, KN_SLABS * KN_PIECE), add);
+}
+
+/* Adds the scaled product of half j, or of all that has one scale. */
+template <int TYPE, int NT>
+__device__ static inline void add_part(const uint8_t *sums, int slab, int lane, int j, const float (*scale)[2],
+				       const float (*min)[2], const float (*part)[4], float (*sum)[4])
+{
+	UNROLL_FOR(int n = 0; n < NT; n++) {
+		float xsum[2][2] = {};
+		if (kn_form<TYPE>::has_min)
+			kn_take_sums<TYPE>(kn_shared_load16(sums + (n * KN_SLABS + slab) * KN_SUMS + lane % 4 * 16),
+					   xsum);
+		kn_add_scaled<TYPE>(part[n], scale, min, xsum, j, sum[n]);
+	}
+}
+
+template <int TYPE, int NT>
+__device__ static inline void multiply_chunk(const uint8_t *stage, int warp, int lane, float (*sum)[4])
+{
+	typedef kn_form<TYPE> form;
+	typedef struct scaled_plan<TYPE, NT> P;
+	const uint8_t *record = stage + P::units + P::sums + warp * P::record;
+	float part[NT][4], scale[2][2], min[2][2];
+	uint32_t q[2][2][4];
+	struct kn_heads heads[2];
+	UNROLL_FOR(int n = 0; n < NT; n++)
+		UNROLL_FOR(int i = 0; i < 4; i++)
+			part[n][i] = 0;
+	UNROLL_FOR(int half = 0; half < 2; half++)
+		heads[half] = kn_load_heads<TYPE>(record, half * 8 + lane / 4);
+	take_quants<TYPE>(record, 0, lane, q[0]);
+	UNROLL_FOR(int slab = 0; slab < KN_SLABS; slab++) {
+		constexpr int every = form::every;
+		kn_wgmma_begin();
+		start_half<NT>(stage, slab, 0, q[slab % 2], slab % every != 0, part);
+		if (!form::by16)
+			start_half<NT>(stage, slab, 1, q[slab % 2], true, part);
+		kn_wgmma_commit();
+		if (slab + 1 < KN_SLABS) /* meanwhile */
+			take_quants<TYPE>(record, slab + 1, lane, q[(slab + 1) % 2]);
+		UNROLL_FOR(int half = 0; half < 2; half++)
+			kn_scales<TYPE>(heads[half], slab, scale[half], min[half]);
+		kn_wgmma_wait<0>();
+		if (form::by16 || slab % every == every - 1)
+			add_part<TYPE, NT>(stage + P::units, slab, lane, 0, scale, min, part, sum);
+		if (form::by16) {
+			kn_wgmma_begin();
+			start_half<NT>(stage, slab, 1, q[slab % 2], false, part);
+			kn_wgmma_commit();
+			kn_wgmma_wait<0>();
+			add_part<TYPE, NT>(stage + P::units, slab, lane, 1, scale, min, part, sum);
+		}
+	}
+}
+
+#endif
+
+/* Stores a block's result, or the part of it that blockIdx.z names. */
+template <int NT>
+__device__ static inline void put_all(const struct kn_product &p, float *parts, int first_tile, int tile, int lane,
+				      const float (*total)[4], const float (*sum)[4])
+{
+	UNROLL_FOR(int n = 0; n < NT; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++) {
+			int r = (first_tile + n) * KN_ROWS + lane % 4 * 2 + e % 2;
+			int out = tile * KN_OUTS + lane / 4 + e / 2 * 8;
+			if (parts == NULL)
+				kn_put(p, r, out, total[n][e] + sum[n][e]);
+			else if (r < p.x.n_rows && out < p.n_out)
+				parts[((int64_t)blockIdx.z * p.x.n_rows + r) * p.n_out + out] = sum[n][e];
+		}
+}
+
 /* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
 template <int TYPE, int NT>
 __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struct kn_product p, float *parts)
@@ -113,7 +242,7 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struc
 	int begin = kn_part_begin(first_part, p.n_chunks), end = kn_part_begin(end_part_, p.n_chunks);
 	/* A warp without outputs multiplies the last ones, since its group waits for it, and stores nothing. */
 	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
-	const struct source from = {p, p.w + row * KN_SLABS * P::slab + lane * 16, first_n, begin * STAGES_IN_CHUNK,
+	const struct source from = {p, p.w + row * KN_SLABS * P::slab, first_n, begin * STAGES_IN_CHUNK,
 				    (end - begin) * STAGES_IN_CHUNK};
 	uint8_t *stages = (uint8_t *)kn_shared();
 	float sum[NT][4] = {}, total[NT][4] = {};
@@ -136,82 +265,124 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struc
 	}
 	kn_wgmma_wait<0>();
 	kn_cp_async_wait<0>();
-	UNROLL_FOR(int n = 0; n < NT; n++)
-		UNROLL_FOR(int e = 0; e < 4; e++) {
-			int r = (first_n + n) * KN_ROWS + lane % 4 * 2 + e % 2,
-			    out = tile * KN_OUTS + lane / 4 + e / 2 * 8;
-			if (parts == NULL)
-				kn_put(p, r, out, total[n][e] + sum[n][e]);
-			else if (r < p.x.n_rows && out < p.n_out)
-				parts[((int64_t)blockIdx.z * p.x.n_rows + r) * p.n_out + out] = sum[n][e];
-		}
+	put_all<NT>(p, parts, first_n, tile, lane, total, sum);
+#endif
+}
+
+/* As wgmma. */
+template <int TYPE, int NT>
+__global__ void __launch_bounds__(THREADS, 1) wgmma_scaled(struct kn_product p, float *parts)
+{
+	kn_begin();
+#if KN_CODE_HAS_WGMMA
+	typedef struct scaled_plan<TYPE, NT> P;
+	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
+	int first_n = (int)blockIdx.x * NT, tile = (int)blockIdx.y * WARPS + warp;
+	int n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
+	int part = parts != NULL ? (int)blockIdx.z : 0, last_part = parts != NULL ? part + 1 : (int)KN_PARTS;
+	int begin = kn_part_begin(part, p.n_chunks), end = kn_part_begin(last_part, p.n_chunks);
+	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
+	const struct source from = {p, p.w + row * P::record, first_n, begin, end - begin};
+	uint8_t *stages = (uint8_t *)kn_shared();
+	float sum[NT][4] = {}, total[NT][4] = {};
+	for (int i = 0; i < P::stages - 1; i++)
+		fetch_chunk<TYPE, NT>(from, stages, warp, lane, i);
+	for (int i = 0; i < end - begin; i++) {
+		for (; kn_part_begin(part + 1, p.n_chunks) <= begin + i; part++)
+			end_part<NT>(sum, total);
+		kn_cp_async_wait<P::stages - 2>();
+		kn_wgmma_sees_shared();
+		kn_barrier(); /* the stage is complete, and the one before is free */
+		fetch_chunk<TYPE, NT>(from, stages, warp, lane, i + P::stages - 1);
+		multiply_chunk<TYPE, NT>(stages + i % P::stages * P::stage, warp, lane, sum);
+	}
+	kn_cp_async_wait<0>();
+	put_all<NT>(p, parts, first_n, tile, lane, total, sum);
 #endif
 }
 
 /* ---- which blocks ---- */
 
-/* How a product is shared out, and about how long that takes. */
+/* How a product is shared out: the tiles of rows that a block has, and whether it has one part of K. */
 struct way {
-	int tiles; /* of rows a block has */
+	int tiles;
 	bool by_parts;
-	double ns;
 };
 
-/* Measured: a stage's time on a multiprocessor, of two blocks if they are narrow; bytes of parts a nanosecond. */
-static double time_of(struct kn_backend *b, const struct kn_product *p, int tiles, bool by_parts)
+/* About how long that takes. Measured: what two slabs take a multiprocessor, or two blocks there if they are narrow;
+ * and the bytes of parts that it moves in a nanosecond. With scales: counted, 2 × 130 and 2 × 174 instructions of a
+ * scheduler. */
+static double ns_of(struct kn_backend *b, const struct kn_product *p, bool scaled, struct way way)
 {
-	const double stage_ns = tiles == 8 ? 640 : tiles == 16 ? 556 : 680, part_bytes = 3000;
-	int64_t rows = (p->x.n_rows + tiles * KN_ROWS - 1) / (tiles * KN_ROWS), outs = (p->n_out + OUTS - 1) / OUTS;
-	int64_t blocks = rows * outs * (by_parts ? KN_PARTS : 1),
-		at_once = dev_processors(b->dev) * (tiles == 8 ? 2 : 1);
+	const double stage_ns = scaled            ? (way.tiles == 8 ? 330 : 420)
+				: way.tiles == 8  ? 640
+				: way.tiles == 16 ? 556
+						  : 680;
+	const double part_bytes = 3000, launch_ns = 3000;
+	int64_t rows = (p->x.n_rows + way.tiles * KN_ROWS - 1) / (way.tiles * KN_ROWS);
+	int64_t blocks = rows * ((p->n_out + OUTS - 1) / OUTS) * (way.by_parts ? KN_PARTS : 1);
+	int64_t at_once = dev_processors(b->dev) * (!scaled && way.tiles == 8 ? 2 : 1);
 	int64_t waves = (blocks + at_once - 1) / at_once, stages = (int64_t)p->n_chunks * STAGES_IN_CHUNK;
-	double ns = (double)waves * stage_ns * (double)(by_parts ? (stages + KN_PARTS - 1) / KN_PARTS + 2 : stages);
-	if (by_parts)
-		ns += 3000 + 2.0 * KN_PARTS * sizeof(float) * p->x.n_rows * p->n_out / part_bytes;
-	return ns;
+	if (!way.by_parts)
+		return (double)waves * stage_ns * (double)stages;
+	return (double)waves * stage_ns * (double)((stages + KN_PARTS - 1) / KN_PARTS + 2) + launch_ns +
+	       2.0 * KN_PARTS * sizeof(float) * p->x.n_rows * p->n_out / part_bytes;
 }
 
-static struct way best_way(struct kn_backend *b, const struct kn_product *p)
+static struct way best_way(struct kn_backend *b, const struct kn_product *p, bool scaled)
 {
-	static const int sizes[] = {24, 16, 8};
-	struct way best = {0, false, 0};
-	for (int i = 0; i < 6; i++) {
-		struct way w = {sizes[i / 2], i % 2 != 0, time_of(b, p, sizes[i / 2], i % 2 != 0)};
-		if (best.tiles == 0 || w.ns < best.ns)
+	static const int sizes[2][3] = {{24, 16, 8}, {12, 8, 0}};
+	struct way best = {sizes[scaled][0], false};
+	for (int i = 1; i < 6 && sizes[scaled][i / 2] > 0; i++) {
+		const struct way w = {sizes[scaled][i / 2], i % 2 != 0};
+		if (ns_of(b, p, scaled, w) < ns_of(b, p, scaled, best))
 			best = w;
 	}
 	return best;
 }
 
-template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct kn_product *p, bool by_parts)
+/* The kernel, which needs so much shared memory, in blocks of so many tiles. */
+template <class K>
+static int launch(struct kn_backend *b, const struct kn_product *p, struct way way, const char *name, K kernel,
+		  size_t shared)
 {
-	typedef struct plan<TYPE, NT> P;
-	unsigned outs = ((unsigned)p->n_out + OUTS - 1) / OUTS;
-	unsigned rows = ((unsigned)p->x.n_rows + NT * KN_ROWS - 1) / (NT * KN_ROWS);
+	unsigned outs = ((unsigned)p->n_out + OUTS - 1) / OUTS, each = (unsigned)way.tiles * KN_ROWS;
+	unsigned rows = ((unsigned)p->x.n_rows + each - 1) / each;
 	size_t room = (size_t)KN_PARTS * (size_t)p->x.n_rows * (size_t)p->n_out * sizeof(float);
-	int rc = by_parts ? kn_cuda_room(b, &b->parts, room) : 0;
-	float *parts = by_parts ? (float *)b->parts.at : NULL;
+	int rc = way.by_parts ? kn_cuda_room(b, &b->parts, room) : 0;
+	float *parts = way.by_parts ? (float *)b->parts.at : NULL;
 	/* Blocks with the same weights start one after the other, so that the first brings them for all. */
 	if (rc == 0)
-		rc = KN_LAUNCH(b->dev, (wgmma<TYPE, NT>), dim3(rows, outs, by_parts ? KN_PARTS : 1), THREADS,
-			       P::stages * P::stage, *p, parts);
-	return rc == 0 && by_parts ? kn_cuda_add_parts(b, p, parts) : rc;
+		rc = kn_launch(b->dev, name, kernel, dim3(rows, outs, way.by_parts ? KN_PARTS : 1), THREADS, shared, *p,
+			       parts);
+	return rc == 0 && way.by_parts ? kn_cuda_add_parts(b, p, parts) : rc;
 }
 
-template <int TYPE> static int product(struct kn_backend *b, const struct kn_product *p)
+template <int TYPE, int NT> static int plain(struct kn_backend *b, const struct kn_product *p, struct way way)
 {
-	const struct way way = best_way(b, p);
-	return way.tiles == 8    ? launch<TYPE, 8>(b, p, way.by_parts)
-	       : way.tiles == 16 ? launch<TYPE, 16>(b, p, way.by_parts)
-				 : launch<TYPE, 24>(b, p, way.by_parts);
+	typedef struct plan<TYPE, NT> P;
+	return launch(b, p, way, "wgmma", wgmma<TYPE, NT>, P::stages * P::stage);
+}
+
+template <int TYPE, int NT> static int scaled(struct kn_backend *b, const struct kn_product *p, struct way way)
+{
+	typedef struct scaled_plan<TYPE, NT> P;
+	return launch(b, p, way, "wgmma_scaled", wgmma_scaled<TYPE, NT>, P::stages * P::stage);
 }
 
 int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p)
 {
 	if (!dev_has_wgmma(b->dev))
 		return KN_NOT_TAKEN;
-	return type == KN_BF16       ? product<KN_BF16>(b, p)
-	       : type == KN_F16      ? product<KN_F16>(b, p)
-	       : type == KN_CUDA_FP8 ? product<KN_CUDA_FP8>(b, p)
-				     : (int)KN_NOT_TAKEN;
+	return kn_of_packed(type, (int)KN_NOT_TAKEN, [&](auto t) {
+		constexpr int of = decltype(t)::type;
+		constexpr bool has_scales = kn_form<of>::scaled != KN_PLAIN;
+		const struct way way = best_way(b, p, has_scales);
+		if constexpr (has_scales)
+			return way.tiles == 8 ? scaled<of, 8>(b, p, way) : scaled<of, 12>(b, p, way);
+		else
+			return way.tiles == 8    ? plain<of, 8>(b, p, way)
+			       : way.tiles == 16 ? plain<of, 16>(b, p, way)
+						 : plain<of, 24>(b, p, way);
+	});
 }
