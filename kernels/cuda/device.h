@@ -149,7 +149,8 @@ struct alignas(16) kn_f4 {
  *  kn_load_again(at): the same of what other blocks of this multiprocessor read too.
  *  kn_shared_load16(at): 16 aligned bytes of shared memory.
  *  kn_prefetch(at): the line of 128 bytes there is wanted soon; it moves towards the second-level cache.
- *  kn_wgmma<NT, BF16>(d, a, b, add): for the 128 lanes of a warp group (four warps, the first a multiple of four): d[n] +=
+ *  kn_wgmma<NT, BF16>(d, a, b, add): for the 128 lanes of a warp group (four warps, the first a multiple of four): d[n]
+ * +=
  *    A·B as kn_mma does it for n < NT (8, 12, 16, 24), with the same bits on a device of capability 9.0 (seen on an H200);
  *    without add d[n] = A·B. B's tiles of 8 × 16 are in shared memory, each as two matrices of 8 rows of 16 bytes, 128
  *    bytes apart: kn_matrices_at(first, bytes from one tile to the next). The operation is on its way until

@@ -19,10 +19,7 @@ __device__ static inline struct kn_matrices kn_matrices_at(const void *shared, i
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define KN_CODE_HAS_WGMMA 1
 
-__device__ static inline void kn_wgmma_begin(void)
-{
-	asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
-}
+__device__ static inline void kn_wgmma_begin(void) { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
 
 __device__ static inline void kn_wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
 
