@@ -145,6 +145,8 @@ struct alignas(16) kn_f4 {
  *  kn_shared_load16(at): 16 aligned bytes of shared memory.
  *  kn_prefetch(at): the line of 128 bytes there is wanted soon; it moves towards the second-level cache.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
+ *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.
+ *  kn_exp2(x): 2^x, off by at most 2^-22 of itself and not the same everywhere; 0 below 2^-126.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 
 #ifdef KN_EMULATED
