@@ -211,8 +211,9 @@ struct head_place {
 
 __device__ static inline struct head_place place_of(const struct rope_call &c, int row, int head)
 {
-	int pos = c.row_pos[row];
-	return {kn_block_at(c.pages, c.row_seq[row], pos, head), kn_pos_in_page(c.pages, pos)};
+	const struct kn_pages &pages = c.pages;
+	int pos = c.row_pos[row], in_page = kn_pos_in_page(pages, pos);
+	return {kn_block_at(pages, c.row_seq[row], pos, head), in_page};
 }
 
 /* Key head `head` of a row, turned before, and its values, go to their page. */
