@@ -57,9 +57,10 @@ NVCC := $(and $(FOUND_NVCC),$(or $(wildcard $(dir $(FOUND_NVCC))../include/cubla
 	echo '\#include <cublasLt.h>' | $(FOUND_NVCC) -x cu -M - >/dev/null 2>&1 && echo yes)),$(FOUND_NVCC))
 # Machine code for each generation: the driver would compile PTX at the first launch, for half a minute. 80's code runs on 86
 # and 89. `make cuda-all` has code of their own for these and for the boards (87, 110), which take no other device's.
-# (`make test` compiles one architecture where there is no device.)
-CUDA_ARCHS ?= 80 90 100 120
-CUDA_ALL := 80 86 87 89 90 100 110 120
+# 90a has the products of warp groups (kernels/cuda/wgmma.cu), which 90 lacks. (`make test` compiles one architecture where
+# there is no device.)
+CUDA_ARCHS ?= 80 90a 100 120
+CUDA_ALL := 80 86 87 89 90a 100 110 120
 # And PTX of the oldest, for every device without code, later ones included.
 cuda_ptx = $(firstword $(filter-out %a,$(CUDA_ARCHS)))
 cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
@@ -70,7 +71,7 @@ cuda_gen = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 # (`make test` compiles quickly instead where there is no device.)
 CUDA_OPT ?= -O3 -Xptxas --split-compile=$(JOBS)
 # -lineinfo: profilers name the source's lines; it changes no code.
-NVCCFLAGS := -std=c++17 $(CUDA_OPT) -lineinfo --fmad=false -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
+NVCCFLAGS := -std=c++17 $(CUDA_OPT) -lineinfo --fmad=false $(if $(filter 90a,$(CUDA_ARCHS)),-DKN_WGMMA) -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
 CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.o)
@@ -97,7 +98,7 @@ STANDIN_SRC := $(CUDA_SRC) tests/emulation/emu.cu tests/emulation/emu_warp.cu te
 STANDIN_OBJ := $(patsubst %.cu,$(B)/standin/%.o,$(notdir $(STANDIN_SRC)))
 STANDIN_SO := $(B)/libsluice-cuda-standin.so
 STANDIN_LIBRARY := $(B)/standin/libcublasLt.so.13
-STANDIN_FLAGS := $(filter-out -DKN_EMU_THREADS $(SANFLAGS) $(OPT),$(EMU_FLAGS)) -O2 -Itests/standin/include -DKN_STANDIN
+STANDIN_FLAGS := $(filter-out -DKN_EMU_THREADS $(SANFLAGS) $(OPT),$(EMU_FLAGS)) -O2 -Itests/standin/include -DKN_STANDIN -DKN_WGMMA
 ACCESSES := -fsanitize=kernel-address $(if $(findstring clang,$(CXX)),$(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 \
 	stack=0 globals=0),$(addprefix --param asan-,instrumentation-with-call-threshold=0 stack=0 globals=0))
 

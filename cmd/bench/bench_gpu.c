@@ -552,13 +552,11 @@ int bench_gpu(int argc, char **argv)
 	struct gpu_bench x = {.backend = "cuda", .random = 1};
 	const char *part = NULL, *model = NULL, *kind = "bf16";
 	double batch = 0, prompt = 0;
-	const struct bench_option options[] = {{"--backend", NULL, &x.backend, NULL, 0, 0},
-					       {"--batch", &batch, NULL, NULL, 1, 256},
-					       {"--prompt", &prompt, NULL, NULL, 1, 8192},
-					       {"--model", NULL, &model, NULL, 0, 0},
-					       {"--kind", NULL, &kind, NULL, 0, 0},
-					       {"--loose", NULL, NULL, &x.loose, 0, 0},
-					       {"--tiny", NULL, NULL, &x.tiny, 0, 0}};
+	const struct bench_option options[] = {
+	    {"--backend", NULL, &x.backend, NULL, 0, 0}, {"--batch", &batch, NULL, NULL, 1, 256},
+	    {"--prompt", &prompt, NULL, NULL, 1, 8192},  {"--model", NULL, &model, NULL, 0, 0},
+	    {"--kind", NULL, &kind, NULL, 0, 0},         {"--loose", NULL, NULL, &x.loose, 0, 0},
+	    {"--tiny", NULL, NULL, &x.tiny, 0, 0}};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &part);
 	if (rc != 0)
 		return rc;

@@ -14,6 +14,7 @@
 #include "base/conf/conf_rows.h"
 #include "base/log.h"
 #include "cmd/config/model_path.h"
+#include "engine/core/backend_choice.h"
 #include "engine/model/adapters.h"
 #include "engine/sched/spec.h"
 #include "kernels/plugin.h"
@@ -777,7 +778,8 @@ void sluice_load_backends(const struct sluice_config *cfg)
 {
 	if (cfg->echo.enabled || sluice_has_upstream(cfg))
 		return;
-	kn_plugin_load("cuda", false); /* the start logs whether there is one */
+	/* Without a device the start only logs whether there is one. */
+	kn_plugin_load("cuda", strcmp(backends[cfg->engine.backend], "auto") == 0 && backend_device_plausible());
 	kn_plugin_load(backends[cfg->engine.backend], true);
 }
 

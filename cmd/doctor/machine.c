@@ -11,7 +11,7 @@
 
 #include "cmd/confine/sandbox.h"
 #include "cmd/doctor/doctor.h"
-#include "engine/core/driver_call.h"
+#include "engine/core/backend_choice.h"
 
 enum {
 	SPARE_FILES = 64, /* descriptors beside connections: store, engine, log, listeners */
@@ -147,15 +147,14 @@ void check_kernels(struct report *r, const struct sluice_config *cfg)
 	struct eng_config engine;
 	struct sl_err err = {0};
 	sluice_engine_config(cfg, models, &engine);
-	const struct kn_ops *ops = driver_select(engine.backend, &err);
+	struct sl_err why;
+	const struct kn_ops *ops = backend_choose(&engine, &why, &err);
 	if (ops == NULL) {
 		report_add(r, REPORT_FAIL, "kernels", "engine.backend %s: %s", engine.backend, err.text);
 		report_change(r, "engine.backend: auto");
 		return;
 	}
 	report_add(r, REPORT_OK, "kernels", "engine.backend %s: %s", engine.backend, ops->name);
-	if (strcmp(engine.backend, "auto") == 0 && driver_select("cuda", &err) != NULL) {
-		report_add(r, REPORT_WARN, "kernels", "there is a CUDA device, which engine.backend auto does not use");
-		report_change(r, "engine.backend: cuda");
-	}
+	if (why.text[0] != '\0')
+		report_add(r, REPORT_WARN, "kernels", "engine.backend auto does not use the CUDA device: %s", why.text);
 }

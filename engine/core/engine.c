@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
-#include "engine/core/driver_call.h"
+#include "engine/core/backend_choice.h"
 #include "engine/core/grammar_cache.h"
 #include "engine/core/memory_watch.h"
 #include "engine/step/internal.h"
@@ -327,10 +327,11 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	int rc = check_config(cfg, err);
 	if (rc != 0)
 		return rc;
-	const struct kn_ops *ops = driver_select(cfg->backend, err);
+	struct sl_err why;
+	const struct kn_ops *ops = backend_choose(cfg, &why, err);
 	if (ops == NULL) /* the next start may find memory, or a silent driver well */
 		return err->code == SL_ETIMEOUT || err->code == SL_ENOMEM ? err->code : SL_EINVAL;
-	log_info("kernels: %s; %s", ops->name, kn_plugin_line());
+	log_info("kernels: %s; %s", ops->name, why.text[0] != '\0' ? why.text : kn_plugin_line());
 	struct engine *e = sl_zalloc(sizeof *e);
 	rc = e != NULL ? idmap_init(&e->index) : SL_ENOMEM;
 	if (rc == 0 && (rc = mailbox_init(&e->box)) != 0)

@@ -89,9 +89,6 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 	const struct model_arch *a = &m->info.arch;
 	size_t n = (size_t)a->experts.n;
 	char name[64];
-	if (m->ops->experts == NULL)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no mixtures of experts",
-			       model_file_path(m->file), m->ops->name);
 	struct layer_experts *x = m->layers[i].experts = sl_zalloc(sizeof *x);
 	if (x != NULL)
 		x->weights = sl_zalloc_n(KINDS * n, sizeof *x->weights);

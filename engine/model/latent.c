@@ -113,9 +113,6 @@ int latent_load(struct model *m, int i, struct sl_err *err)
 	size_t heads = (size_t)a->n_heads;
 	char name[64];
 	int rc;
-	if (m->ops->latent_write == NULL)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no latent attention",
-			       model_file_path(m->file), m->ops->name);
 	struct layer_latent *x = m->layers[i].latent = sl_zalloc(sizeof *x);
 	if (x != NULL)
 		x->k_b = sl_zalloc_n(2 * heads, sizeof *x->k_b);

@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "engine/model/adapters.h"
+#include "engine/model/lacks.h"
 #include "engine/model/rope.h"
 #include "engine/source/model_stamp.h"
 
@@ -119,9 +120,10 @@ static int load_output(struct model *m, struct sl_err *err)
 static int load_weights(struct model *m, struct sl_err *err)
 {
 	struct model_arch *a = &m->info.arch;
-	if (a->sinks && !m->ops->sinks)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no attention sinks",
-			       model_file_path(m->file), m->ops->name);
+	const char *lacks = model_backend_lacks(a, m->ops);
+	if (lacks != NULL)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no %s", model_file_path(m->file),
+			       m->ops->name, lacks);
 	m->used = sl_zalloc_n(model_file_n_tensors(m->file), sizeof *m->used);
 	if (m->used == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));

@@ -111,12 +111,6 @@ static int load_delta(struct model *m, int i, struct sl_err *err)
 int recurrent_load(struct model *m, int i, struct sl_err *err)
 {
 	enum arch_mixer kind = m->info.arch.recurrent.kind;
-	if (m->ops->conv == NULL)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: the backend %s has no recurrent layers (%s)",
-			       model_file_path(m->file), m->ops->name,
-			       kind == ARCH_DELTA ? "the gated delta rule"
-			       : kind == ARCH_SSM ? "state spaces"
-						  : "short convolutions");
 	m->layers[i].recurrent = sl_zalloc(sizeof *m->layers[i].recurrent);
 	if (m->layers[i].recurrent == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));

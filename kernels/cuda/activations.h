@@ -65,10 +65,9 @@ __device__ static inline void kn_put_units(const struct kn_into &to, int row, in
 	uint32_t pair[2] = {to.bf16 ? kn_pair_bf16(v.x * scale, v.y * scale) : kn_pair_f16(v.x * scale, v.y * scale),
 			    to.bf16 ? kn_pair_bf16(v.z * scale, v.w * scale) : kn_pair_f16(v.z * scale, v.w * scale)};
 	int64_t at = (int64_t)tile * to.n_slabs + slab;
-	struct alignas(8) both {
-		uint32_t low, high;
-	} *unit = (struct both *)(void *)(to.units + at * KN_PIECE + (in * 4 + t) * 16 + half * 8);
-	*unit = {pair[0], pair[1]};
+	uint32_t *unit = reinterpret_cast<uint32_t *>(to.units + at * KN_PIECE);
+	UNROLL_FOR(int i = 0; i < 2; i++)
+		unit[kn_unit_at(to.matrices, in, t, 2 * half + i)] = pair[i];
 	if (to.bf16)
 		return; /* the whole warp */
 	float sum = 0;

@@ -7,8 +7,9 @@
  * rows.cu, rows.h          row-wise operations          pages.cu, rope.h  rotary embedding, pages
  * attention.cu, attention_mma.h, attention_units.h      sample.cu   drawing tokens
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
- * kernel), matvec.cu, then.h (what follows a product), mma.cu; library.cu and choices.cu (the vendor's library).
- * Device: device.h; device_cuda.cu and library_cuda.cu on CUDA, emu*.cu in the emulation.
+ * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
+ * vendor's library).
+ * Device: device.h; device_cuda.cu, device_wgmma.h and library_cuda.cu on CUDA, emu*.cu in the emulation.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
@@ -241,6 +242,7 @@ struct kn_into {
 	float *sums, *inverse;      /* sums: at kn_sum_at */
 	int n_slabs, n_rows, n_all; /* real rows; rows including the padding of the last tile */
 	bool bf16;
+	bool matrices; /* the order of units (matmul.h) */
 };
 /* The index of a sum: of row `in` of a tile's slab's half; at: tile * n_slabs + slab. */
 __device__ static inline int64_t kn_sum_at(int64_t at, int half, int in)

@@ -86,6 +86,11 @@ struct dev_figures {
 };
 struct dev_figures *dev_counts(struct dev *d);
 
+/* Whether kernels may use kn_wgmma on it. */
+bool dev_has_wgmma(const struct dev *d);
+/* Its multiprocessors. */
+int dev_processors(const struct dev *d);
+
 /* Device time of this stream's work: the sum of all intervals that end with a dev_sync or a step's mark, each from its
  * first work on. */
 uint64_t dev_busy_ns(const struct dev *d);
@@ -144,6 +149,14 @@ struct alignas(16) kn_f4 {
  *  kn_load_again(at): the same of what other blocks of this multiprocessor read too.
  *  kn_shared_load16(at): 16 aligned bytes of shared memory.
  *  kn_prefetch(at): the line of 128 bytes there is wanted soon; it moves towards the second-level cache.
+ *  kn_wgmma<NT, BF16>(d, a, b, add): for the 128 lanes of a warp group (four warps, the first a multiple of four): d[n]
+ * +=
+ *    A·B as kn_mma does it for n < NT (8, 12, 16, 24), with the same bits on a device of capability 9.0 (seen on an H200);
+ *    without add d[n] = A·B. B's tiles of 8 × 16 are in shared memory, each as two matrices of 8 rows of 16 bytes, 128
+ *    bytes apart: kn_matrices_at(first, bytes from one tile to the next). The operation is on its way until
+ *    kn_wgmma_commit() and kn_wgmma_wait<N>() (but for the last N groups): till then a and d are not to be touched.
+ *    kn_wgmma_begin() before the first of a group, kn_wgmma_sees_shared() between the wait for kn_cp_async's copies and
+ *    the barrier. Only where KN_CODE_HAS_WGMMA, on devices with dev_has_wgmma.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.
  *  kn_exp2(x): 2^x, off by at most 2^-22 of itself and not the same everywhere; 0 below 2^-126.

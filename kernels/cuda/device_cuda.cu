@@ -85,6 +85,7 @@ struct dev {
 	char line[192];
 	char name[160], pci[16];
 	int capability;
+	int processors;
 	bool dependent; /* kernels may be started before the last one ends */
 	struct kn_spills spills;
 };
@@ -165,6 +166,7 @@ static void describe(struct dev *d)
 	    cudaDriverGetVersion(&driver) != cudaSuccess)
 		return;
 	d->capability = p.major * 10 + p.minor;
+	d->processors = p.multiProcessorCount;
 	snprintf(d->name, sizeof d->name, "%.80s, sm_%d%d, driver for CUDA %d.%d", p.name, p.major, p.minor,
 		 driver / 1000, driver % 1000 / 10);
 	snprintf(d->line, sizeof d->line, "%.80s, sm_%d%d, %.1f of %.1f GiB free, driver for CUDA %d.%d", p.name,
@@ -552,7 +554,29 @@ int dev_await(struct dev *d, int mark)
 
 bool dev_reached(struct dev *d, int mark) { return has_come(d, MARK + mark, "a step"); }
 
+bool dev_has_wgmma(const struct dev *d)
+{
+#ifdef KN_WGMMA /* the build has code for 9.0a, which no other device takes */
+	return d->capability == 90;
+#else
+	(void)d;
+	return false;
+#endif
+}
+
+int dev_processors(const struct dev *d) { return d->processors; }
+
 /* ---- commands ---- */
+
+enum { SHARED = 48 << 10 }; /* what a kernel gets without asking */
+
+/* A kernel that needs more shared memory asks for it before its launch, and before a capture of that. */
+static cudaError_t ask_for_shared(const struct kn_command *c)
+{
+	if (c->kind != KN_CALL || c->shared <= SHARED)
+		return cudaSuccess;
+	return cudaFuncSetAttribute(c->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)c->shared);
+}
 
 /* With dependent launches the device starts the kernel while the one before it ends; it waits in kn_begin. */
 static cudaError_t launch(struct dev *d, const struct kn_command *c)
@@ -590,7 +614,9 @@ int dev_run(struct dev *d, const struct kn_command *c)
 	if (c->kind == KN_CALL)
 		kn_spills_look(&d->spills, d->base.host, c);
 	begin_work(d);
-	cudaError_t rc = issue(d, c);
+	cudaError_t rc = ask_for_shared(c);
+	if (rc == cudaSuccess)
+		rc = issue(d, c);
 	if (rc == cudaSuccess)
 		return 0;
 	(void)cudaGetLastError();
@@ -605,7 +631,11 @@ int dev_graph_make(struct dev *d, const struct kn_list *l, size_t n, struct dev_
 		return SL_ENOMEM;
 	cudaGraph_t graph = NULL;
 	cudaGraphExec_t exec = NULL;
-	cudaError_t rc = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+	cudaError_t rc = cudaSuccess;
+	for (size_t at = 0; at < n && rc == cudaSuccess; at += kn_list_at(l, at)->bytes)
+		rc = ask_for_shared(kn_list_at(l, at));
+	if (rc == cudaSuccess)
+		rc = cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
 	if (rc == cudaSuccess) {
 		for (size_t at = 0; at < n && rc == cudaSuccess; at += kn_list_at(l, at)->bytes)
 			rc = issue(d, kn_list_at(l, at));

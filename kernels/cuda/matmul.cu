@@ -25,7 +25,8 @@ enum { THREADS = 128, F32_OUTS = THREADS / KN_WARP, F32_STEP = 4 * KN_WARP };
 
 /* One block per row; writes the format of matmul.h. */
 template <bool BF16>
-__global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8_t *units, float *sums, float *inverse)
+__global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, bool matrices, uint8_t *units, float *sums,
+			float *inverse)
 {
 	kn_begin();
 	int row = (int)blockIdx.x, tile = row / KN_ROWS, in = row % KN_ROWS;
@@ -50,7 +51,11 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, uint8
 				sum[e / 2] += kn_f16_float((uint16_t)pair[e]) + kn_f16_float((uint16_t)(pair[e] >> 16));
 		}
 		uint8_t *unit = units + ((int64_t)tile * n_slabs + slab) * KN_PIECE;
-		*reinterpret_cast<struct kn_u4 *>(unit + (in * 4 + t) * 16) = {pair[0], pair[1], pair[2], pair[3]};
+		if (!matrices)
+			*reinterpret_cast<struct kn_u4 *>(unit + (in * 4 + t) * 16) = {pair[0], pair[1], pair[2],
+										       pair[3]};
+		for (int e = 0; e < 4 && matrices; e++)
+			reinterpret_cast<uint32_t *>(unit)[kn_unit_at(true, in, t, e)] = pair[e];
 		if constexpr (!BF16)
 			for (int h = 0; h < 2; h++) {
 				sum[h] += kn_shuffle_xor(sum[h], 1);
@@ -83,6 +88,7 @@ static int room_for(struct kn_backend *b, int room, int n_rows, int n_in, bool b
 	out->n_rows = n_rows;
 	out->n_all = (int)all;
 	out->bf16 = bf16;
+	out->matrices = n_rows > KN_FEW_ROWS;
 	return 0;
 }
 
@@ -101,8 +107,8 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 		return 0;
 	c->x = NULL;
 	rc = kn_launch(b->dev, "convert", bf16 ? convert<true> : convert<false>, (unsigned)to.n_all, KN_ROW_THREADS,
-		       KN_ROW_THREADS / KN_WARP * sizeof(float), x, n_rows, n_in, to.n_slabs, to.units, to.sums,
-		       to.inverse);
+		       KN_ROW_THREADS / KN_WARP * sizeof(float), x, n_rows, n_in, to.n_slabs, to.matrices, to.units,
+		       to.sums, to.inverse);
 	if (rc == 0)
 		*c = {x, n_rows, n_in, bf16, room, 0};
 	return rc;
@@ -199,7 +205,9 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 		p.n_out = w->n_out;
 		p.n_chunks = (int)kn_cuda_chunks(w->n_in);
 		p.y = y;
-		rc = n_rows <= KN_FEW_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_mma(b, w->type, &p);
+		rc = n_rows <= KN_FEW_ROWS ? kn_cuda_matvec(b, w->type, &p) : kn_cuda_wgmma(b, w->type, &p);
+		if (rc == KN_NOT_TAKEN)
+			rc = kn_cuda_mma(b, w->type, &p);
 		b->converted.serial = dev_serial(b->dev); /* y is not x, so the conversion stays valid */
 	}
 	return rc;

@@ -19,9 +19,10 @@
 enum { KN_PARTS = 8, KN_ROWS = 8, KN_FEW_ROWS = 16, KN_SUMS = 2 * KN_ROWS * 4 };
 
 /* Tiles of eight rows; missing rows of the last tile are zero. The slabs of a tile are units of 512 bytes: lane l's
- * 16 bytes are numbers of row l / 4, with the k that packed.h names. sums[tile][slab][t][half][2]: sums over the
- * units' numbers of rows 2t and 2t + 1, so that a lane's four are one load (kn_sum_at). inverse[row]: the factor for a
- * sum. */
+ * four pairs are numbers of row l / 4, with the k that packed.h names. Up to KN_FEW_ROWS rows they are 16 bytes after
+ * each other; of more rows pair i of all lanes are a matrix of 8 rows of 16 bytes, as kn_ldmatrix_x4 and kn_wgmma take
+ * it. sums[tile][slab][t][half][2]: sums over the units' numbers of rows 2t and 2t + 1, so that a lane's four are one
+ * load (kn_sum_at). inverse[row]: the factor for a sum. */
 struct kn_rows {
 	const uint8_t *units;
 	const float *sums, *inverse;
@@ -36,6 +37,12 @@ struct kn_product {
 	int n_out, n_chunks;
 	float *y;
 };
+
+/* The place, in words, of pair i (0…3) of lane 4 * in + t in a unit. */
+__device__ static inline int kn_unit_at(bool matrices, int in, int t, int i)
+{
+	return matrices ? (i * KN_ROWS + in) * 4 + t : (in * 4 + t) * 4 + i;
+}
 
 __device__ static inline int kn_part_begin(int part, int n_chunks)
 {
@@ -64,8 +71,12 @@ template <int TYPE> __device__ static inline void kn_take_sums(const struct kn_u
 	}
 }
 
-/* matvec.cu: up to KN_FEW_ROWS. mma.cu: any number. SL_EUNSUPPORTED: the type is not packed. */
+/* matvec.cu: up to KN_FEW_ROWS. mma.cu: more. SL_EUNSUPPORTED: the type is not packed. */
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p);
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p);
+/* wgmma.cu: more than KN_FEW_ROWS. KN_NOT_TAKEN: this device, or type, is for mma.cu. */
+int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p);
+/* mma.cu: the sums parts[KN_PARTS][n_rows][n_out] become the product. */
+int kn_cuda_add_parts(struct kn_backend *b, const struct kn_product *p, const float *parts);
 
 #endif

@@ -32,7 +32,7 @@
  *     mma.sync's rate or a third of wgmma's; Q8_0 32 + 8 + 32 + 32 + 20: 80 %; bf16 and f16 24: the matrix unit's. An
  *     inner loop over wgmma would be the next step; it is not emulated. Not measured on a device.
  */
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/stages.h"
 
 enum {
 	WARPS = 8, /* each computes a tile of outputs for all rows of the block */
@@ -53,26 +53,6 @@ template <int TYPE, int NT> struct plan {
 	static constexpr int ahead = 6144 / kn_form<TYPE>::record + 1;
 };
 
-/* Starts loading BYTES of each of a stage's NT tiles and slabs, from slab `slab` on; missing tiles become zeros. */
-template <int NT, int BYTES>
-__device__ static inline void fetch_each(const struct kn_rows &x, const void *from, uint8_t *to, int first_tile,
-					 int slab)
-{
-	constexpr unsigned a_slab = BYTES / 16, a_tile = STAGE_SLABS * a_slab, all = NT * a_tile;
-	unsigned at = threadIdx.x, in = at % a_slab, s = at / a_slab % STAGE_SLABS;
-	int n_tiles = (x.n_rows + KN_ROWS - 1) / KN_ROWS, tile = first_tile + (int)(at / a_tile);
-	const uint8_t *unit = (const uint8_t *)from + ((int64_t)tile * x.n_slabs + slab + s) * BYTES + in * 16;
-	/* A thread's next 16 bytes are the same place some tiles on: one address instead of one for each. */
-	static_assert(THREADS % a_tile == 0, "a thread's place in a tile stays the same");
-	constexpr int step = THREADS / a_tile;
-	UNROLL_FOR(; at < all; at += THREADS) {
-		bool there = tile < n_tiles;
-		kn_cp_async16_or_zero(to + at * 16, there ? unit : (const uint8_t *)from, there);
-		tile += step;
-		unit += (int64_t)step * x.n_slabs * BYTES;
-	}
-}
-
 /* Starts loading half a chunk (the half-th) of the block's rows into its stage. */
 template <int TYPE, int NT>
 __device__ static inline void fetch(const struct kn_product &p, uint8_t *stages, int first_tile, int half, int end)
@@ -80,9 +60,11 @@ __device__ static inline void fetch(const struct kn_product &p, uint8_t *stages,
 	typedef struct plan<TYPE, NT> P;
 	uint8_t *stage = stages + half % P::stages * P::stage;
 	if (half < end) {
-		fetch_each<NT, KN_PIECE>(p.x, p.x.units, stage, first_tile, half * STAGE_SLABS);
+		const int slab = half * STAGE_SLABS;
+		kn_fetch_rows<NT, STAGE_SLABS, KN_PIECE, THREADS>(p.x, p.x.units, stage, first_tile, slab);
 		if (kn_form<TYPE>::has_min)
-			fetch_each<NT, KN_SUMS>(p.x, p.x.sums, stage + P::units, first_tile, half * STAGE_SLABS);
+			kn_fetch_rows<NT, STAGE_SLABS, KN_SUMS, THREADS>(p.x, p.x.sums, stage + P::units, first_tile,
+									 slab);
 	}
 	kn_cp_async_commit(); /* even if empty, so that groups correspond to stages */
 }
@@ -117,7 +99,9 @@ __device__ static inline void add_slab(const uint8_t *stage, const struct held<T
 	float xsum[NT][2][2] = {};
 	UNROLL_FOR(int n = 0; n < NT; n++) {
 		int at = n * STAGE_SLABS + slab % STAGE_SLABS;
-		x[n] = kn_shared_load16(stage + at * KN_PIECE + lane * 16);
+		uint32_t pairs[4];
+		kn_ldmatrix_x4(pairs, stage + at * KN_PIECE + lane * 16);
+		x[n] = {pairs[0], pairs[1], pairs[2], pairs[3]};
 		if (form::has_min)
 			kn_take_sums<TYPE>(
 			    kn_shared_load16(stage + plan<TYPE, NT>::units + at * KN_SUMS + lane % 4 * 16), xsum[n]);
@@ -221,6 +205,12 @@ __global__ void add_parts(struct kn_product p, const float *parts)
 	kn_put(p, (int)(i / p.n_out), (int)(i % p.n_out), total);
 }
 
+int kn_cuda_add_parts(struct kn_backend *b, const struct kn_product *p, const float *parts)
+{
+	int64_t all = (int64_t)p->x.n_rows * p->n_out;
+	return KN_LAUNCH(b->dev, add_parts, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, *p, parts);
+}
+
 template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct kn_product *p)
 {
 	unsigned outs = ((unsigned)kn_cuda_tiles(p->n_out) + WARPS - 1) / WARPS;
@@ -234,9 +224,7 @@ template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct
 	float *parts = (float *)b->parts.at;
 	if (rc == 0)
 		rc = KN_LAUNCH(b->dev, (mma<TYPE, NT>), dim3(rows, outs, KN_PARTS), THREADS, shared, *p, parts);
-	if (rc == 0)
-		rc = KN_LAUNCH(b->dev, add_parts, (unsigned)((all + THREADS - 1) / THREADS), THREADS, 0, *p, parts);
-	return rc;
+	return rc == 0 ? kn_cuda_add_parts(b, p, parts) : rc;
 }
 
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p)

@@ -300,9 +300,9 @@ __device__ static inline void kn_load_pieces(const uint8_t *record, int slab, in
 
 /* ---- a slab's product ---- */
 
-/* Adds the scaled part[4], the product of half j of a slab or of all of it, to sum[4]; resets part. */
+/* Adds the scaled part[4], the product of half j of a slab or of all of it, to sum[4]. */
 template <int TYPE>
-__device__ static inline void kn_add_scaled(float *part, const float (*scale)[2], const float (*min)[2],
+__device__ static inline void kn_add_scaled(const float *part, const float (*scale)[2], const float (*min)[2],
 					    const float (*xsum)[2], int j, float *sum)
 {
 	typedef kn_form<TYPE> form;
@@ -312,7 +312,6 @@ __device__ static inline void kn_add_scaled(float *part, const float (*scale)[2]
 		if (form::has_min) {
 			sum[i] = kn_fma(-min[i / 2][which], xsum[which][i % 2], sum[i]);
 		}
-		part[i] = 0;
 	}
 }
 
@@ -343,8 +342,11 @@ __device__ static inline void kn_slab_product(const struct kn_u4 *piece, const s
 			else
 				kn_mma_f16_16816(into, a, b);
 			if constexpr (form::scaled != KN_PLAIN)
-				if (form::by16 || (j == 1 && slab % form::every == form::every - 1))
+				if (form::by16 || (j == 1 && slab % form::every == form::every - 1)) {
 					kn_add_scaled<TYPE>(part[n], scale, min, xsum[n], j, sum[n]);
+					UNROLL_FOR(int i = 0; i < 4; i++)
+						part[n][i] = 0;
+				}
 		}
 	}
 }

@@ -76,6 +76,44 @@ void emu_cp_async_wait(int n);
 
 template <int N> static inline void kn_cp_async_wait(void) { emu_cp_async_wait(N); }
 
+/* Products of a warp group: each of its warps has rows of its own, so a warp's are computed alone, at once. */
+#define KN_CODE_HAS_WGMMA 1
+
+struct kn_matrices {
+	const uint8_t *at;
+	int tile_bytes;
+};
+
+static inline struct kn_matrices kn_matrices_at(const void *shared, int tile_bytes)
+{
+	return {(const uint8_t *)shared, tile_bytes};
+}
+
+static inline void kn_wgmma_sees_shared(void) {}
+static inline void kn_wgmma_begin(void) {}
+static inline void kn_wgmma_commit(void) {}
+template <int N> static inline void kn_wgmma_wait(void) {}
+
+template <int NT, bool BF16>
+static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const struct kn_matrices &b, bool add)
+{
+	for (int n = 0; n < NT; n++) {
+		const uint8_t *tile = b.at + n * b.tile_bytes + threadIdx.x % 32 * 4;
+		uint32_t both[2];
+		memcpy(&both[0], tile, sizeof both[0]);
+		memcpy(&both[1], tile + 128, sizeof both[1]);
+		for (int i = 0; i < 4 && !add; i++)
+			d[n][i] = 0;
+		if (BF16)
+			kn_mma_bf16_16816(d[n], a, both);
+		else
+			kn_mma_f16_16816(d[n], a, both);
+	}
+}
+
+/* The device has so many multiprocessors, 2 at first, by which products are shared out; 0: none has these products. */
+extern "C" void sluice_emulation_wgmma(int processors);
+
 /* In which order the threads of a block go on from one barrier to the next: what is right in all of
  * them lacks no barrier that they could show. */
 enum emu_order { EMU_FORWARD, EMU_BACKWARD, EMU_SHUFFLED };

@@ -163,6 +163,14 @@ static uint64_t takes_ns(const struct kn_command *c)
 													   : 1000;
 }
 
+static int processors = 2;
+
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_wgmma(int n) { processors = n; }
+
+bool dev_has_wgmma(const struct dev *) { return processors > 0; }
+
+int dev_processors(const struct dev *) { return processors; }
+
 int emu_run_now(struct dev *d, const struct kn_command *c)
 {
 	if (d->base.fault[0] != '\0')

@@ -103,6 +103,7 @@ static void test_many_rows(void **arg)
 	enum { OUT = 144, IN = 4096 };
 	static const int rows[] = {17, 32, 33, 64, 65, MOST_ROWS};
 	const struct kn_ops *o = open_cuda();
+	assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 0));
 	for (int t = 0; t < N(forms); t++)
 		for (int r = 0; r < N(rows); r++) {
 			const struct form *f = &forms[t];
@@ -118,6 +119,7 @@ static void test_many_rows(void **arg)
 			assert_true(c.shared_groups > 0);
 			assert_int_equal(c.shared_turns, c.shared_groups);
 		}
+	assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
 }
 
 /* ---- attention ---- */

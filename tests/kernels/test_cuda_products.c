@@ -77,6 +77,50 @@ static void test_many_blocks(void **arg)
 	}
 }
 
+/* Many rows have the same bits by warp groups, without them, and alone: for every number of tiles that a block may
+ * have, and with fewer. */
+static void test_ways(void **arg)
+{
+	(void)arg;
+	enum { OUT = 200, IN = 9 * 256, MOST = 24 * 8 * 2 + 5 };
+	static const struct {
+		int type;
+		bool fp8; /* made of it when it is loaded */
+	} of[] = {{KN_F16, false},  {KN_BF16, false}, {KN_BF16, true},  {KN_Q4_K, false}, {KN_Q6_K, false},
+		  {KN_INT4, false}, {KN_Q8_0, false}, {KN_Q2_K, false}, {KN_MXFP4, false}};
+	static const int rows[] = {17, 64, 65, 130, MOST};
+	const struct kn_ops *o = open_cuda();
+	for (int t = 0; t < (on_device() ? N(of) : N(of) - 3); t++) {
+		struct kn_backend *b = open_table(o, of[t].fp8);
+		struct matrix m = make_matrix(of[t].type, OUT, IN);
+		struct kn_weight w = load(o, b, &m);
+		float *x = random_floats(o, b, MOST * IN), *y = guarded(o, b, MOST * OUT),
+		      *z = guarded(o, b, MOST * OUT);
+		for (int i = 0; i < N(rows); i++) {
+			run(o, b, &w, x, rows[i], y);
+			static const int processors[] = {0, 1, 132};
+			for (int k = 0; k < N(processors) && !on_device(); k++) { /* which has one way for each */
+				assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", processors[k]));
+				run(o, b, &w, x, rows[i], z);
+				assert_memory_equal(z, y, (size_t)rows[i] * OUT * sizeof *z);
+			}
+			if (!on_device())
+				assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
+			for (int r = 0; r < rows[i]; r += 13) {
+				run(o, b, &w, x + r * IN, 1, z);
+				assert_memory_equal(z, y + r * OUT, OUT * sizeof *z);
+			}
+		}
+		check_guards(y, MOST * OUT);
+		drop(o, b, x);
+		drop(o, b, y);
+		drop(o, b, z);
+		o->weight_free(b, &w);
+		drop_matrix(&m);
+		o->close(b);
+	}
+}
+
 /* Rows of every magnitude that there is, zero, and with what is not finite, which spoils no other row. */
 static void test_ranges(void **arg)
 {
@@ -315,8 +359,9 @@ static void test_int4_logits(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ranges),     cmocka_unit_test(test_fp8),
-	    cmocka_unit_test(test_fp8_refused), cmocka_unit_test(test_fp8_logits), cmocka_unit_test(test_int4_logits),
+	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ways),        cmocka_unit_test(test_ranges),
+	    cmocka_unit_test(test_fp8),         cmocka_unit_test(test_fp8_refused), cmocka_unit_test(test_fp8_logits),
+	    cmocka_unit_test(test_int4_logits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

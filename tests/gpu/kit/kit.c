@@ -264,7 +264,7 @@ static bool prepare(struct kit *k, const char *given)
 	if (mkdir(out, 0755) != 0 && errno != EEXIST)
 		return complain(out);
 	k->libraries = getenv("LD_LIBRARY_PATH"); /* the vendor's may be there */
-	if (access(lib, R_OK) == 0) { /* an archive's, which has what tests read of the repository, too */
+	if (access(lib, R_OK) == 0) {             /* an archive, with what tests read of the repository */
 		snprintf(path, sizeof path, "%s%s%s", lib, k->libraries != NULL ? ":" : "",
 			 k->libraries != NULL ? k->libraries : "");
 		setenv("LD_LIBRARY_PATH", path, 1);

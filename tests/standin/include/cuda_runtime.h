@@ -140,6 +140,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t first, cudaEvent_t last)
 
 cudaError_t cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s);
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *how, const void *f, void **args);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute what, int value);
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *f);
 cudaError_t cudaFuncGetName(const char **out, const void *f);
 

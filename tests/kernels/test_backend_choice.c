@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A device is chosen where it can compute every model; else the reason names what it lacks, and the processor is.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "engine/core/backend_choice.h"
+#include "tests/kernels/tables.h"
+#include "tests/support/random_file.h"
+
+enum { MOST = 2 };
+
+/* Whether the emulated device is one for these models. */
+static bool can(const char *const *names, int n, int n_adapters, struct sl_err *why)
+{
+	static char paths[MOST][256];
+	struct eng_model_config models[MOST];
+	struct eng_config cfg = {.models = models, .n_models = n, .backend = "auto", .n_adapters = n_adapters};
+	memset(models, 0, sizeof models);
+	for (int i = 0; i < n; i++) {
+		md_path(paths[i], dir, names[i]);
+		models[i].name = names[i];
+		models[i].path = paths[i];
+	}
+	return backend_can_compute(&cfg, open_cuda(), why);
+}
+
+static void test_can(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"plain.gguf", "not-there.gguf"};
+	struct sl_err why = {0};
+	random_file(names[0], "tiny-llama", "f16", 1, 1);
+	if (!can(names, 2, 0, &why))
+		fail_msg("%s", why.text);
+}
+
+static void test_cannot(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"plain.gguf", "experts.gguf"};
+	struct sl_err why = {0};
+	random_file(names[0], "tiny-llama", "f16", 1, 1);
+	random_file(names[1], "tiny-mixtral", "f16", 1, 1);
+	assert_false(can(names, 2, 0, &why));
+	assert_non_null(strstr(why.text, "experts.gguf needs mixtures of experts"));
+	assert_false(can(names, 1, 1, &why));
+	assert_non_null(strstr(why.text, "adapters"));
+}
+
+/* Another name than auto is taken as it is, and auto where there is no device is the processor's best. */
+static void test_named(void **state)
+{
+	(void)state;
+	struct eng_config cfg = {.backend = "cpu-ref"};
+	struct sl_err why, err;
+	assert_string_equal(backend_choose(&cfg, &why, &err)->name, "cpu-ref");
+	assert_string_equal(why.text, "");
+	cfg.backend = "cuda-none";
+	assert_null(backend_choose(&cfg, &why, &err));
+	cfg.backend = "auto";
+	const struct kn_ops *ops = backend_choose(&cfg, &why, &err);
+	assert_non_null(ops);
+	assert_true(backend_device_plausible() || strncmp(ops->name, "cpu-", 4) == 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(test_can, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_cannot, setup, teardown),
+	    cmocka_unit_test(test_named),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
