@@ -18,19 +18,21 @@
  * The draw is an exponential race, like the host's (kernels/race.h), among the collected elements or over chunks of
  * the row, those first whose bound is lowest.
  *
+ * Kernels: survey_rows, sample, and if the step has a row that is not greedy, race_rows.
+ *
  * Masses are integers: weights in units of 2^-44 of the largest. So sums do not depend on the order of threads, and a
  * draw does not depend on other work. Weights, adjusted logits and the race have the reference's bits, so a draw
  * differs from the reference's only if a filter ends within 10^-8 of a boundary between two elements. (The mass that is
  * beyond the bound is a sum of floats, in a fixed order, off by at most 10^-6 of itself.)
  *
  * VERSIONS
- *  4  measured on an H200: version 3 takes 18.5 us for a greedy row of 128K logits, 67 us for 256, and 256 flat rows
- * with
- *     top-p some 860: each row was read four times, by one block, and each logit cost a weight (27 instructions)
- *     and three atomics. Now the first read is by blocks of 8192 logits, and finds all that greedy rows and rows
- *     without filters take. The histogram weighs what is within the bound: of flat rows over 20 and top-p 0.95 30 %,
- *     of a model's few per cent, in few chunks. top-k reads the k best chunks. Races read the chunks with the lowest
- *     bounds, some 25 of 501, instead of all.
+ *  4  measured on an H200: version 3 takes 18.5 us for a greedy row of 128K logits, 67 us for 256 of them, and some
+ *     860 us for 256 flat rows with top-p: each row was read four times, by one block, and each logit cost a weight (27
+ *     instructions) and three atomics. Now the first read is by blocks of 8192 logits, and finds all that greedy rows
+ *     and rows without filters take. The histogram weighs what is within the bound: 30 % of flat rows over 20 with
+ *     top-p 0.95, few per cent of a model's, in few chunks. top-k reads the k best chunks. Races read the chunks with
+ *     the lowest bounds, some 25 of 501, instead of all; they are a kernel of their own, since with them `sample` would
+ *     not fit into the 64 registers that two blocks a multiprocessor leave. Version 4 is not measured yet.
  *  3  atomics of 32 bits: of 64 bits, shared memory has only loops that compare and swap (histograms: a loop a logit;
  *     the largest and its sum: 512 threads at one address, now 16 warps' lanes, one each). Sums before each bin by
  *     exchanges in a warp, two bins a thread, in 2 × 15 of them; before, one warp went through 32 bins a lane at strides
