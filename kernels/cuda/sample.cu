@@ -1066,8 +1066,15 @@ __device__ static inline void tell(const struct sample_shared *s, const struct k
 		    said(s->row.l, adjusts + job.first, n_adjusts(job), s->id) - s->verdict.max - s->verdict.log_z;
 }
 
+/* Blocks of `sample` that stand on a multiprocessor: 256 rows are one wave. For compute capability 8 it would spill. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SAMPLE_BLOCKS 1
+#else
+#define SAMPLE_BLOCKS 2
+#endif
+
 /* A block for a row. */
-__global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, SAMPLE_BLOCKS)
     sample(float *logits, int n, const struct sample_job *jobs, struct kn_adjust *adjusts, const int32_t *token,
 	   float *marks, struct sample_verdict *verdicts, struct kn_drawn *out)
 {
