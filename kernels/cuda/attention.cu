@@ -321,7 +321,7 @@ __device__ static inline void convert_out(const struct kn_attn_call &c, const st
 	float most = 0;
 	for (int i = 4 * t; i < width; i += 4 * COMBINE_THREADS)
 		most = largest_of(load4(at, i, width, wide), most);
-	convert_row<false, COMBINE_THREADS>(to, row, t, NULL, 0, at, width, wide, most, (float *)kn_shared());
+	convert_row<false, COMBINE_THREADS, 0>(to, row, t, NULL, at, width, wide, most, (float *)kn_shared());
 }
 
 /* One thread block per row and head merges the parts of all blocks of positions that the row sees. */

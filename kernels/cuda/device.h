@@ -158,6 +158,8 @@ struct alignas(16) kn_f4 {
  *    kn_wgmma_begin() before the first of a group, kn_wgmma_sees_shared() between the wait for kn_cp_async's copies and
  *    the barrier. Only where KN_CODE_HAS_WGMMA, on devices with dev_has_wgmma.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
+ *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.
+ *  kn_exp2(x): 2^x, off by at most 2^-22 of itself and not the same everywhere; 0 below 2^-126.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 
 #ifdef KN_EMULATED

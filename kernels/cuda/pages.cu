@@ -19,7 +19,8 @@
  *     for angles beyond 2^31, with local memory (80 bytes a thread for sm_80); here there is none. A warp has a row's
  *     key head, without blocks of other shapes for many rows.
  *  5  after a product of up to eight rows no kernel of its own (matvec.cu).
- *     Not measured on a device.
+ *     Measured on an H200, 64 rows of 32 and 8 heads: 7.1 us, a chain of loads one after the other.
+ *  6  a lane's loads are on their way together, and a page's place is looked up before the head is turned.
  */
 #include "kernels/cuda/then.h"
 
@@ -73,11 +74,14 @@ __global__ void rope_kv_write(struct rope_call c)
 	kn_begin();
 	int i = (int)blockIdx.x * WARPS + (int)threadIdx.x / KN_WARP, lane = (int)threadIdx.x % KN_WARP;
 	int row = i / c.pages.n_kv_heads, head = i % c.pages.n_kv_heads;
-	if (row < c.n_rows)
+	struct head_place to = {0, 0};
+	if (row < c.n_rows) {
+		to = place_of(c, row, head);
 		turn_head(c, row, head, lane);
+	}
 	kn_barrier(); /* other lanes rotated the values written below */
 	if (row < c.n_rows)
-		write_head(c, row, head, lane);
+		write_head(c, to, row, head, lane);
 }
 
 /* The frequencies on the device. A model has at most two tables, which do not change while the backend is open, so

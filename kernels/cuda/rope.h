@@ -9,6 +9,11 @@
 
 #include "kernels/cuda/backend.h"
 
+enum {
+	TURN_AHEAD = 2, /* times four pairs a lane loads before it stores any */
+	PUT_AHEAD = 4,  /* elements a lane loads before it stores any */
+};
+
 struct turn {
 	int n_rot;
 	bool halves, wide;  /* wide: four numbers at a time */
@@ -45,6 +50,45 @@ __device__ static inline float grown(const struct turn &turn, int pos)
 	return (float)(1 + (double)turn.grow * log((double)(1 + ((int64_t)pos + turn.grow_from) / turn.grow_every)));
 }
 
+/* Four pairs of a head, and the turns of these. */
+struct four_pairs {
+	struct kn_f4 *first, *second; /* first NULL: none */
+	struct kn_f4 u, v, low, high;
+};
+
+/* Number i of n_heads contiguous heads. */
+__device__ static inline void load_pairs(const struct turn &turn, const float *turns, float *x, int n_heads,
+					 int head_dim, int i, struct four_pairs *p)
+{
+	int half = turn.n_rot / 2, pair = i * 4 % half, a = turn.halves ? pair : 2 * pair;
+	float *head = x + (int64_t)(i * 4 / half) * head_dim;
+	const struct kn_f4 *by = (const struct kn_f4 *)(const void *)(turns + 2 * pair);
+	p->first = NULL;
+	if (i >= n_heads * half / 4)
+		return;
+	p->first = (struct kn_f4 *)(void *)(head + a);
+	p->second = (struct kn_f4 *)(void *)(head + (turn.halves ? pair + half : a + 4));
+	p->u = *p->first;
+	p->v = *p->second;
+	p->low = by[0];
+	p->high = by[1];
+}
+
+__device__ static inline void store_pairs(const struct turn &turn, const struct four_pairs &p, float factor)
+{
+	if (p.first == NULL)
+		return;
+	/* Values, not pointers to one or the other: these would keep both in local memory. */
+	struct kn_f4 even = turn.halves ? p.u : kn_f4{p.u.x, p.u.z, p.v.x, p.v.z};
+	struct kn_f4 odd = turn.halves ? p.v : kn_f4{p.u.y, p.u.w, p.v.y, p.v.w};
+	turn_pair(&even.x, &odd.x, p.low.x, p.low.y, factor);
+	turn_pair(&even.y, &odd.y, p.low.z, p.low.w, factor);
+	turn_pair(&even.z, &odd.z, p.high.x, p.high.y, factor);
+	turn_pair(&even.w, &odd.w, p.high.z, p.high.w, factor);
+	*p.first = turn.halves ? even : kn_f4{even.x, odd.x, even.y, odd.y};
+	*p.second = turn.halves ? odd : kn_f4{even.z, odd.z, even.w, odd.w};
+}
+
 /* A warp rotates the pairs of n_heads contiguous heads, and stretches the heads by the factor. */
 __device__ static inline void rotate(const struct turn &turn, const float *turns, float *x, int n_heads, int head_dim,
 				     float factor, int lane)
@@ -58,21 +102,13 @@ __device__ static inline void rotate(const struct turn &turn, const float *turns
 		float *head = x + (int64_t)(i / half) * head_dim;
 		turn_pair(head + a, head + b, turns[2 * pair], turns[2 * pair + 1], factor);
 	}
-	for (int i = lane; turn.wide && i < n_heads * half / 4; i += KN_WARP) {
-		int pair = i * 4 % half, a = turn.halves ? pair : 2 * pair, b = turn.halves ? pair + half : a + 4;
-		float *head = x + (int64_t)(i * 4 / half) * head_dim;
-		const struct kn_f4 *by = (const struct kn_f4 *)(const void *)(turns + 2 * pair);
-		struct kn_f4 *first = (struct kn_f4 *)(void *)(head + a), *second = (struct kn_f4 *)(void *)(head + b);
-		struct kn_f4 u = *first, v = *second, low = by[0], high = by[1];
-		/* Values, not pointers to one or the other: these would keep both in local memory. */
-		struct kn_f4 even = turn.halves ? u : kn_f4{u.x, u.z, v.x, v.z};
-		struct kn_f4 odd = turn.halves ? v : kn_f4{u.y, u.w, v.y, v.w};
-		turn_pair(&even.x, &odd.x, low.x, low.y, factor);
-		turn_pair(&even.y, &odd.y, low.z, low.w, factor);
-		turn_pair(&even.z, &odd.z, high.x, high.y, factor);
-		turn_pair(&even.w, &odd.w, high.z, high.w, factor);
-		*first = turn.halves ? even : kn_f4{even.x, odd.x, even.y, odd.y};
-		*second = turn.halves ? odd : kn_f4{even.z, odd.z, even.w, odd.w};
+	struct four_pairs p[TURN_AHEAD];
+#pragma unroll 1
+	for (int i = lane; turn.wide && i < n_heads * half / 4; i += TURN_AHEAD * KN_WARP) {
+		UNROLL_FOR(int j = 0; j < TURN_AHEAD; j++) /* all on their way together */
+			load_pairs(turn, turns, x, n_heads, head_dim, i + j * KN_WARP, &p[j]);
+		UNROLL_FOR(int j = 0; j < TURN_AHEAD; j++)
+			store_pairs(turn, p[j], factor);
 	}
 }
 
@@ -119,6 +155,17 @@ __device__ static inline uint8_t q8_of(float x)
 	return (uint8_t)(int8_t)(q >= 127.0f ? 127 : q > -127.0f ? (int)q : -127);
 }
 
+/* A lane's elements from `first` on, of n, to index at + d · apart for element d; f(where, x) stores one. */
+template <class T, class F>
+__device__ static inline void put_some(uint8_t *block, const float *v, int first, int n, int at, int apart, const F &f)
+{
+	UNROLL_FOR(int j = 0; j < PUT_AHEAD; j++) {
+		int d = first + j * KN_WARP;
+		if (d < n)
+			f((T *)(void *)block + at + (int64_t)d * apart, v[j]);
+	}
+}
+
 /* A warp writes one token's elements to its block: element d at index at + d · apart. */
 __device__ static inline void put(int type, uint8_t *block, int scale_at, const float *x, int n, int at, int apart,
 				  int lane)
@@ -129,27 +176,54 @@ __device__ static inline void put(int type, uint8_t *block, int scale_at, const 
 		if (lane == 0)
 			*(float *)(void *)(block + scale_at) = scale;
 	}
-	for (int d = lane; d < n; d += KN_WARP) {
-		int64_t i = at + (int64_t)d * apart;
+#pragma unroll 1
+	for (int i = lane; i < n; i += PUT_AHEAD * KN_WARP) {
+		float v[PUT_AHEAD];
+		UNROLL_FOR(int j = 0; j < PUT_AHEAD; j++) /* all on their way together */
+			v[j] = i + j * KN_WARP < n ? x[i + j * KN_WARP] : 0.0f;
 		switch (type) {
-		case KN_F32: ((float *)(void *)block)[i] = x[d]; break;
-		case KN_F16: ((uint16_t *)(void *)block)[i] = f16_of(x[d]); break;
-		case KN_BF16: ((uint16_t *)(void *)block)[i] = kn_float_bf16(within(x[d], 0x1.FEp127f)); break;
-		case KN_KV_Q8: block[i] = scale > 0 ? q8_of(x[d] / scale) : 0; break;
-		default: block[i] = scale > 0 ? (uint8_t)kn_float_e4m3(x[d] / scale) : 0; break;
+		case KN_F32: put_some<float>(block, v, i, n, at, apart, [](float *to, float e) { *to = e; }); break;
+		case KN_F16:
+			put_some<uint16_t>(block, v, i, n, at, apart, [](uint16_t *to, float e) { *to = f16_of(e); });
+			break;
+		case KN_BF16:
+			put_some<uint16_t>(block, v, i, n, at, apart,
+					   [](uint16_t *to, float e) { *to = kn_float_bf16(within(e, 0x1.FEp127f)); });
+			break;
+		case KN_KV_Q8:
+			put_some<uint8_t>(block, v, i, n, at, apart,
+					  [&](uint8_t *to, float e) { *to = scale > 0 ? q8_of(e / scale) : 0; });
+			break;
+		default:
+			put_some<uint8_t>(block, v, i, n, at, apart, [&](uint8_t *to, float e) {
+				*to = scale > 0 ? (uint8_t)kn_float_e4m3(e / scale) : 0;
+			});
+			break;
 		}
 	}
 }
 
-/* Key head `head` of a row, turned before, and its values, go to their page. */
-__device__ static inline void write_head(const struct rope_call &c, int row, int head, int lane)
+/* Where a row's key head goes; found before the head is turned, so that its loads are on their way meanwhile. */
+struct head_place {
+	int64_t at; /* of the block */
+	int in_page;
+};
+
+__device__ static inline struct head_place place_of(const struct rope_call &c, int row, int head)
 {
 	const struct kn_pages &pages = c.pages;
-	int hd = pages.head_dim, pos = c.row_pos[row], in_page = kn_pos_in_page(pages, pos);
-	int64_t at = kn_block_at(pages, c.row_seq[row], pos, head), from = (int64_t)row * c.k_row + (int64_t)head * hd;
-	int scale_at = pages.scales_at + 4 * in_page;
-	put(c.type, c.k_pool + at, scale_at, c.k + from, hd, in_page, pages.page_tokens, lane);
-	put(c.type, c.v_pool + at, scale_at, c.v + from, hd, in_page * hd, 1, lane);
+	int pos = c.row_pos[row], in_page = kn_pos_in_page(pages, pos);
+	return {kn_block_at(pages, c.row_seq[row], pos, head), in_page};
+}
+
+/* Key head `head` of a row, turned before, and its values, go to their page. */
+__device__ static inline void write_head(const struct rope_call &c, const struct head_place &to, int row, int head,
+					 int lane)
+{
+	int hd = c.pages.head_dim, scale_at = c.pages.scales_at + 4 * to.in_page;
+	int64_t from = (int64_t)row * c.k_row + (int64_t)head * hd;
+	put(c.type, c.k_pool + to.at, scale_at, c.k + from, hd, to.in_page, c.pages.page_tokens, lane);
+	put(c.type, c.v_pool + to.at, scale_at, c.v + from, hd, to.in_page * hd, 1, lane);
 }
 
 #endif

@@ -55,17 +55,17 @@ __device__ static inline void kn_then_rows(const struct kn_then &then)
 	float *sums = (float *)kn_shared();
 	if (then.what == KN_THEN_NORM && c.width <= NARROW) {
 		if (warp < c.n_rows)
-			norm_row<true, true>(c, (int64_t)warp * c.width, t % KN_WARP, NULL);
+			norm_row<true, true, KEPT_BESIDE>(c, (int64_t)warp * c.width, t % KN_WARP, NULL);
 		return;
 	}
 	for (int row = 0; row < c.n_rows; row++) {
 		kn_barrier(); /* the last row's sums have been read */
 		if (then.what == KN_THEN_SILU)
-			gate_row(silu_mul{}, c, row);
+			gate_row<NORM_THREADS, 0>(silu_mul{}, c, row);
 		else if (then.what == KN_THEN_GELU)
-			gate_row(gelu_mul{}, c, row);
+			gate_row<NORM_THREADS, 0>(gelu_mul{}, c, row);
 		else
-			norm_row<false, true>(c, (int64_t)row * c.width, t, sums);
+			norm_row<false, true, KEPT_BESIDE>(c, (int64_t)row * c.width, t, sums);
 	}
 }
 
@@ -87,11 +87,14 @@ __device__ static inline void kn_then_head(const struct rope_call &c, int head)
 {
 	int row = (int)threadIdx.x / KN_WARP, lane = (int)threadIdx.x % KN_WARP;
 	static_assert((int)NORM_WARPS >= (int)KN_ROWS, "a warp for each row");
-	if (row < c.n_rows)
+	struct head_place to = {0, 0};
+	if (row < c.n_rows) {
+		to = place_of(c, row, head);
 		turn_head(c, row, head, lane);
+	}
 	kn_barrier(); /* other lanes rotated the values written below */
 	if (row < c.n_rows)
-		write_head(c, row, head, lane);
+		write_head(c, to, row, head, lane);
 }
 
 /* Share number i, by the last of its blocks. */

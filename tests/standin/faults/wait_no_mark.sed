@@ -2,3 +2,4 @@
 # kernels/cuda/device_cuda.cu
 # A step is not waited for.
 s/cudaEventSynchronize(d->event\[MARK + mark\])/cudaSuccess/
+s/^\tawait_nearly(d, mark);//

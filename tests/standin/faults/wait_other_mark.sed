@@ -2,3 +2,4 @@
 # kernels/cuda/device_cuda.cu
 # The mark of another step is waited for.
 s/cudaEventSynchronize(d->event\[MARK + mark\])/cudaEventSynchronize(d->event[MARK + (mark + 1) % DEV_MARKS])/
+s/^\tawait_nearly(d, mark);//
