@@ -571,7 +571,7 @@ static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_item
 
 template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	return c->alone ? launch<KIND, WIDE, 1>(b, c, n_items) : launch<KIND, WIDE, PROMPT_WARPS>(b, c, n_items);
+	return launch<KIND, WIDE, PROMPT_WARPS>(b, c, n_items);
 }
 
 /* c->type is of that kind. */

@@ -142,6 +142,7 @@ __device__ static inline void load_narrow(const struct kn_attn_call &c, const st
 {
 	const struct kn_pages &p = c.pages;
 	int hd = p.head_dim, rows = (hd + 15) / 16 * 16;
+#pragma unroll 1
 	for (int x = t; x < P::keys * rows; x += P::threads) {
 		int r = x % P::keys, d = x / P::keys, pos = begin + r;
 		uint16_t value = 0;
@@ -161,6 +162,7 @@ __device__ static inline void load_narrow(const struct kn_attn_call &c, const st
 		((uint16_t *)(void *)slot)[chunk * 8 + column % 8] = value;
 	}
 	if (KIND == EIGHT)
+#pragma unroll 1
 		for (int r = t; r < P::keys; r += P::threads) {
 			int pos = begin + r;
 			float scale = 0;
