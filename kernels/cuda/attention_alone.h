@@ -32,6 +32,7 @@
 #ifndef KERNELS_CUDA_ATTENTION_ALONE_H
 #define KERNELS_CUDA_ATTENTION_ALONE_H
 
+#include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/attention_mma.h"
 
 enum {

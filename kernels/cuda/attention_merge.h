@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of single rows' attention (attention_mma.h) where a kernel of its own would cost more than it does: the block
- * that writes the last of a key head's parts merges them, for all heads of its group, and writes the row's numbers as
- * products take them. As combine (attention.cu), with the same bits.
+ * The end of single rows' attention (attention_alone.h) where a kernel of its own would cost more than it does: the
+ * block that writes the last of a key head's parts merges them, for all heads of its group, and writes the row's
+ * numbers as products take them. As combine (attention.cu), with the same bits.
  */
 #ifndef KERNELS_CUDA_ATTENTION_MERGE_H
 #define KERNELS_CUDA_ATTENTION_MERGE_H
