@@ -2,9 +2,9 @@
  *
  * Attention on tensor cores over pages of bfloat16.
  */
-#include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention_alone.h"
 
 int kn_attn_mma_bf16(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	return kn_attn_mma_kind<BRAIN>(b, c, n_items);
+	return c->alone ? kn_attn_alone_kind<BRAIN>(b, c, n_items) : kn_attn_mma_kind<BRAIN>(b, c, n_items);
 }

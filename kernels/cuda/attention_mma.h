@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over pages of float16, bfloat16 and 8-bit numbers on tensor cores, for decodes and prompts by one
- * kernel (Dao, "FlashAttention-2", 2023; split along the sequence as in Dao et al., "Flash-Decoding", 2023).
+ * Attention over pages of float16, bfloat16 and 8-bit numbers on tensor cores (Dao, "FlashAttention-2", 2023; split
+ * along the sequence as in Dao et al., "Flash-Decoding", 2023), for runs of rows. Single rows: attention_alone.h, which
+ * has the same results, bit for bit.
  *
  * A warp has 16 queries, the rows of a matrix operation. It iterates over tiles of 64 positions: scores, their
  * maximum and exponentials, and weighted values added to those of the block's preceding tiles. Each block of
  * KN_ATTN_BLOCK positions starts anew and is merged as in attention.h. A query's result depends only on its own row
- * of the matrices; a fully masked tile changes nothing. So its bits depend neither on other queries nor on the number
- * of warps in a thread block (prompts: 4 that share pages; decodes: 1).
+ * of the matrices; a fully masked tile changes nothing. So its bits depend neither on other queries nor on the other
+ * warps of the thread block, which share pages.
  *
  * Pages arrive in shared memory unit by unit (attention_units.h), several units ahead of the computation and across
  * tiles and blocks; ldmatrix rearranges keys and values for the matrix operation.
@@ -22,6 +23,7 @@
  * page may be unwritten.
  *
  * VERSIONS
+ *   4  as 3, without single rows: one warp a block of positions took 53.9 us for a sequence of 1024 on an H200.
  *   3  as 2; the build no longer splits a file's kernels before ptxas (--split-compile of nvcc), which made up to 352
  *     bytes of local memory in kernels for sm_100 and sm_120, in others with each build. Parts are merged at the end
  *     (attention_merge.h).
@@ -52,7 +54,6 @@
 #ifndef KERNELS_CUDA_ATTENTION_MMA_H
 #define KERNELS_CUDA_ATTENTION_MMA_H
 
-#include "kernels/cuda/attention_merge.h"
 #include "kernels/cuda/attention_units.h"
 
 enum {
@@ -553,25 +554,17 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 		put_part(c, item, s.kv_head, begin, (int)blockIdx.z, block, lane);
 	else /* the same as merging it would give */
 		put_out(c, item, s.kv_head, begin, block, lane);
-	if (WARPS == 1 && c.arrived != NULL)
-		kn_attn_finish(c, item.row, s.kv_head, lane);
-}
-
-template <int KIND, int WIDE, int WARPS>
-static int launch(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
-{
-	typedef struct plan<KIND, WIDE, WARPS, true> P;
-	typedef struct plan<KIND, WIDE, WARPS, WARPS == 1> WHOLE;
-	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
-		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
-	if (WARPS == 1 || c->n_parts > 0)
-		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, true>), grid, P::threads, P::all, *c);
-	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, WARPS, WARPS == 1>), grid, P::threads, WHOLE::all, *c);
 }
 
 template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	return c->alone ? launch<KIND, WIDE, 1>(b, c, n_items) : launch<KIND, WIDE, PROMPT_WARPS>(b, c, n_items);
+	typedef struct plan<KIND, WIDE, PROMPT_WARPS, true> P;
+	typedef struct plan<KIND, WIDE, PROMPT_WARPS, false> WHOLE;
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
+		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
+	if (c->n_parts > 0)
+		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, PROMPT_WARPS, true>), grid, P::threads, P::all, *c);
+	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, PROMPT_WARPS, false>), grid, WHOLE::threads, WHOLE::all, *c);
 }
 
 /* c->type is of that kind. */

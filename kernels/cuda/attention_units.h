@@ -39,16 +39,16 @@ template <int KIND> __device__ static inline uint32_t pair_of(float low, float h
 /* How a kernel lays out its shared memory. */
 template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int threads = WARPS * KN_WARP;
-	static constexpr int keys = WARPS == 1 || WIDE > 128 ? 16 : 32; /* positions per unit */
-	static constexpr int per_tile = TILE / keys; /* units of keys per tile, and as many of values */
-	static constexpr int slots = WARPS == 1 ? 4 : WIDE > 128 && KIND == EIGHT ? 2 : 3;
+	static constexpr int keys = WIDE > 128 ? 16 : 32; /* positions per unit */
+	static constexpr int per_tile = TILE / keys;      /* units of keys per tile, and as many of values */
+	static constexpr int slots = WIDE > 128 && KIND == EIGHT ? 2 : 3;
 	static constexpr int bytes = KIND == EIGHT ? 1 : 2; /* of a number in the pool */
 	static constexpr int numbers = keys * WIDE;
 	static constexpr int slot_bytes = numbers * bytes + (KIND == EIGHT ? keys * (int)sizeof(float) : 0);
 	static constexpr int flat_bytes = KIND == EIGHT ? numbers * 2 : 0; /* a unit converted to float16 */
 	/* Operands of the queries (per 16 numbers) that stay in registers. The others are in shared memory, 16 bytes
 	 * for each lane, since wide heads leave no room. */
-	static constexpr int kept = WIDE <= 128 ? WIDE / 16 : WARPS == 1 ? 0 : KIND == EIGHT ? 2 : PARTS ? 4 : 5;
+	static constexpr int kept = WIDE <= 128 ? WIDE / 16 : KIND == EIGHT ? 2 : PARTS ? 4 : 5;
 	static constexpr int rest_bytes = (WIDE / 16 - kept) * threads * 16;
 	static constexpr int merged_bytes = PARTS ? 0 : threads * 16;
 	static constexpr int all = slots * slot_bytes + flat_bytes + rest_bytes + merged_bytes;
@@ -142,6 +142,7 @@ __device__ static inline void load_narrow(const struct kn_attn_call &c, const st
 {
 	const struct kn_pages &p = c.pages;
 	int hd = p.head_dim, rows = (hd + 15) / 16 * 16;
+#pragma unroll 1
 	for (int x = t; x < P::keys * rows; x += P::threads) {
 		int r = x % P::keys, d = x / P::keys, pos = begin + r;
 		uint16_t value = 0;
@@ -161,6 +162,7 @@ __device__ static inline void load_narrow(const struct kn_attn_call &c, const st
 		((uint16_t *)(void *)slot)[chunk * 8 + column % 8] = value;
 	}
 	if (KIND == EIGHT)
+#pragma unroll 1
 		for (int r = t; r < P::keys; r += P::threads) {
 			int pos = begin + r;
 			float scale = 0;

@@ -5,7 +5,8 @@
  * backend.cu               the table                    memory.cu   device memory, pages on the host
  * step.cu                  a step's inputs and results  list.cu     commands and graphs
  * rows.cu, rows.h          row-wise operations          pages.cu, rope.h  rotary embedding, pages
- * attention.cu, attention_mma.h, attention_units.h      sample.cu   drawing tokens
+ * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
+ * attention_alone.h (single rows), attention_merge.h
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).

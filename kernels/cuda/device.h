@@ -10,6 +10,7 @@
  *  - launch with KN_LAUNCH, with whole warps per block; never wait for another block;
  *  - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of the block or by none;
  *    shuffle only with all 32 lanes;
+ *  - what lanes of a warp tell each other in shared memory needs kn_warp_barrier() only, reached by all of them;
  *  - kn_in_order(), for all lanes of a warp or none, keeps the compiler from moving loads from shared memory ahead of
  *    it, which takes registers;
  *  - convert types with the functions below; write kn_fma for a fused multiply-add: nvcc gets --fmad=false, so that the
@@ -142,8 +143,8 @@ struct alignas(16) kn_f4 {
  *    matrix i, transposed M[2t][g] and M[2t + 1][g].
  *  kn_cp_async16(shared, global), kn_cp_async16_or_zero(…, there): 16 aligned bytes, or zeros, on their way to
  *    shared memory; kn_cp_async_commit() makes a group of this thread's since the last, kn_cp_async_wait<N>() waits
- *    until at most N of its groups are on their way. Other threads see them after a barrier. None may be on its
- *    way when a thread ends.
+ *    until at most N of its groups are on their way. Other threads see them after a barrier, other lanes after
+ *    one of the warp. None may be on its way when a thread ends.
  *  kn_load_once(at): 16 aligned bytes that stay unchanged while the kernel runs and this multiprocessor won't
  *    read again.
  *  kn_load_again(at): the same of what other blocks of this multiprocessor read too.

@@ -13,6 +13,8 @@ __device__ static inline void *kn_shared(void) { return kn_shared_bytes; }
 
 __device__ static inline void kn_barrier(void) { __syncthreads(); }
 
+__device__ static inline void kn_warp_barrier(void) { __syncwarp(); }
+
 __device__ static inline void kn_in_order(void) { __syncwarp(); }
 
 /* PTX ISA, "griddepcontrol": waits for the kernels before this one and sees what they wrote. */

@@ -47,6 +47,7 @@ emu_dim emu_grid_dim(void);
 
 void *kn_shared(void);
 void kn_barrier(void);
+void kn_warp_barrier(void);
 static inline void kn_in_order(void) {}
 float kn_shuffle_xor(float v, int mask);
 

@@ -9,7 +9,7 @@
 #include "tests/emulation/emu_blocks.h"
 
 /* What the lanes of a warp do together. */
-enum together { SHUFFLE, TREE, MMA_BF16, MMA_F16, MATRICES, MATRICES_TURNED };
+enum together { MEET, SHUFFLE, TREE, MMA_BF16, MMA_F16, MATRICES, MATRICES_TURNED };
 
 /* What a lane gives for it. */
 struct given {

@@ -18,6 +18,12 @@ static struct given *next_turn(struct emu_thread *t, int together)
 	return &t->given[t->turn % 2];
 }
 
+void kn_warp_barrier(void)
+{
+	next_turn(emu_self, MEET);
+	emu_all_lanes(NULL);
+}
+
 float kn_shuffle_xor(float v, int mask)
 {
 	struct emu_thread *t = emu_self;
