@@ -11,6 +11,8 @@ bool kn_attn_mma_can(int head_dim) { return head_dim <= MOST_WIDE; }
 
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
+	if (kn_attn_prompt_can(c))
+		return kn_attn_prompt(b, c, n_items);
 	switch (c->type) {
 	case KN_F16: return kn_attn_mma_f16(b, c, n_items);
 	case KN_BF16: return kn_attn_mma_bf16(b, c, n_items);

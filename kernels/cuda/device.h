@@ -41,6 +41,8 @@ void dev_close(struct dev *d);
 const char *dev_describe(const struct dev *d);
 /* Its bus address, "0000:1b:00.0"; "": none. Borrowed from d. */
 const char *dev_pci(const struct dev *d);
+/* Bytes of shared memory that one thread block can have: at least 48 KiB. */
+int dev_shared_most(const struct dev *d);
 /* The first error; "" if none. */
 const char *dev_fault(const struct dev *d);
 
@@ -129,6 +131,11 @@ struct alignas(16) kn_u4 {
 struct alignas(16) kn_f4 {
 	float x, y, z, w;
 };
+struct alignas(8) kn_f2 {
+	float x, y;
+};
+/* The least argument of kn_exp2_normal but -INFINITY. */
+#define KN_EXP2_LEAST (-126.0f)
 
 /* Both forms also provide these functions. All 32 lanes of a warp must call those marked *. Lane l has g = l / 4 and
  * t = l % 4. A pair is two 16-bit numbers in one word, the first in the lower half.
@@ -156,6 +163,8 @@ struct alignas(16) kn_f4 {
  *    kn_wgmma_commit() and kn_wgmma_wait<N>() (but for the last N groups): till then a and d are not to be touched.
  *    kn_wgmma_begin() before the first of a group, kn_wgmma_sees_shared() between the wait for kn_cp_async's copies and
  *    the barrier. Only where KN_CODE_HAS_WGMMA, on devices with dev_has_wgmma.
+ *  kn_any(v) *: whether v is true for any lane of the warp.
+ *  kn_exp2_normal(x): exp2f(x), with its bits, of -INFINITY, NaN, and x of at least KN_EXP2_LEAST, in one instruction.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 

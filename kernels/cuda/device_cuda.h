@@ -25,6 +25,15 @@ __device__ static inline void kn_begin(void)
 
 __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
 
+__device__ static inline bool kn_any(bool v) { return __any_sync(0xFFFFFFFFu, v) != 0; }
+
+__device__ static inline float kn_exp2_normal(float x)
+{
+	float r;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
+
 template <typename TREE> __device__ static inline float kn_tree(float v) { return TREE::of(v); }
 
 __device__ static inline float kn_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }

@@ -39,6 +39,9 @@ emu_dim emu_thread_idx(void);
 emu_dim emu_block_idx(void);
 emu_dim emu_block_dim(void);
 emu_dim emu_grid_dim(void);
+/* Bytes of shared memory that a block can have. */
+enum { EMU_SHARED_MOST = 227 << 10 };
+
 #define threadIdx (emu_thread_idx())
 #define blockIdx (emu_block_idx())
 #define blockDim (emu_block_dim())
@@ -48,6 +51,7 @@ void *kn_shared(void);
 void kn_barrier(void);
 static inline void kn_in_order(void) {}
 float kn_shuffle_xor(float v, int mask);
+bool kn_any(bool v);
 
 /* The values of a warp's lanes: lanes that only shuffle for a while meet once for all of it, since each meeting costs
  * 32 switches. */
@@ -143,6 +147,9 @@ static inline float kn_fma(float a, float b, float c) { return a * b + c; }
 
 /* One rounding, which exact differences rely on. */
 static inline double kn_fma(double a, double b, double c) { return fma(a, b, c); }
+
+/* Zero where a device's instruction flushes what is subnormal. */
+static inline float kn_exp2_normal(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 
 static inline float kn_bits_float(uint32_t bits) { return kn_f32_from_bits(bits); }
 

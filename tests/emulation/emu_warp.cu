@@ -26,6 +26,8 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
 }
 
+bool kn_any(bool v) { return kn_warp_max(v ? 1.0f : 0.0f) > 0; }
+
 struct emu_lanes operator+(const struct emu_lanes &a, const struct emu_lanes &b)
 {
 	struct emu_lanes r;

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches attention of prompts without parts (attention_prompts.h).
+ */
+#include "kernels/cuda/attention_prompts.h"
+
+enum {
+#ifdef KN_EMULATED
+	FILLS = 1, /* so that small tests cover both */
+#else
+	FILLS = 256, /* thread blocks that fill a large device */
+#endif
+};
+
+bool kn_attn_prompt_can(const struct kn_attn_call *c)
+{
+	return !c->alone && c->n_parts == 0 && (c->type == KN_F16 || c->type == KN_BF16) && c->wide &&
+	       c->pages.page_tokens >= LEAST_PAGE && (c->pages.head_dim == 64 || c->pages.head_dim == 128) &&
+	       (uintptr_t)c->out % 8 == 0;
+}
+
+template <int KIND, int WIDE, int ROWS>
+static int launch_rows(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	typedef struct prompt_plan<WIDE, ROWS, PROMPT_WARPS> P;
+	struct kn_attn_call call = *c;
+	call.n_tiles = (KN_ITEM_ROWS * c->group + P::asked - 1) / P::asked;
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * call.n_tiles));
+	return KN_LAUNCH(b->dev, (attend_prompt<KIND, WIDE, ROWS, PROMPT_WARPS>), grid, P::threads, P::all, call);
+}
+
+/* Two sets of queries a warp where the device has the memory and the items fill the blocks. */
+template <int KIND> static int launch_kind(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	typedef struct prompt_plan<128, 2, PROMPT_WARPS> TWO;
+	if (c->pages.head_dim == 64)
+		return launch_rows<KIND, 64, 1>(b, c, n_items);
+	int64_t blocks = (int64_t)b->step->n_rows * c->n_heads / TWO::asked;
+	if (KN_ITEM_ROWS * c->group % TWO::asked == 0 && blocks >= FILLS && 2 * TWO::all <= dev_shared_most(b->dev))
+		return launch_rows<KIND, 128, 2>(b, c, n_items);
+	return launch_rows<KIND, 128, 1>(b, c, n_items);
+}
+
+int kn_attn_prompt(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	return c->type == KN_F16 ? launch_kind<HALF>(b, c, n_items) : launch_kind<BRAIN>(b, c, n_items);
+}
