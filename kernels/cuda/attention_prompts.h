@@ -26,7 +26,7 @@ template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int asked = QUERIES * ROWS * WARPS; /* queries per thread block */
 	static constexpr int kept = 0;			     /* operands of queries in registers, as in struct plan */
 	static constexpr int k_steps = WIDE / 16;
-	static constexpr int slots = 4, unit = 4096;
+	static constexpr int slots = 2, unit = 8192;
 	static constexpr int key_rows = unit / (2 * TILE);   /* elements per unit of keys */
 	static constexpr int value_rows = unit / (2 * WIDE); /* positions per unit of values */
 	static constexpr int key_units = WIDE / key_rows, units = key_units + TILE / value_rows; /* per tile */
@@ -36,21 +36,25 @@ template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int all = ends_at + ROWS * threads * 4;
 	static constexpr int blocks = ROWS * WIDE > 128 ? 2 : 3; /* per multiprocessor of 228 KiB and 64 Ki registers */
 	static constexpr int pages = value_rows / LEAST_PAGE; /* of the values that a thread loads */
-	static_assert(threads * 2 * 16 == unit && pages * WIDE == 128, "two loads a thread");
+	static_assert(threads * 4 * 16 == unit && units % slots == 0, "four loads a thread");
 };
 
 /* A thread block's positions, and what this thread loads next. */
 template <class P> struct prompt_load {
-	const int32_t *table; /* of the sequence */
-	const uint8_t *keys;  /* its next keys */
-	int64_t head;	      /* offset of the key head's blocks in a page's bytes */
-	int from, to;	      /* positions that some query of the thread block sees */
-	int page[P::pages];   /* of the next unit, looked up ahead */
+	int row, head;	    /* of the table, the sequence's; the key head's block in a page */
+	int from, to;	    /* positions that some query of the thread block sees */
+	int page[P::pages]; /* of the next unit, looked up ahead */
 };
 
-/* A thread loads chunk t % 8 of a row, of 64 positions or elements, and the chunk 16 rows (of keys, or of values of 64
- * elements) or 64 elements (of values) further. This is the position of the first, for unit u of the tiles from `tile`
- * on. */
+/* Offset of a page's block. There are fewer than 2^31 of them, since each has 2 KiB at least. */
+__device__ static inline int64_t block_of(const struct kn_pages &p, int page, int head)
+{
+	return (int64_t)(page * (p.n_layers * p.n_kv_heads) + head) * (int)p.head_bytes;
+}
+
+/* Of keys, a thread loads chunk t % 8 (8 positions) of the unit's elements t / 8, t / 8 + 16…; of values, chunk t % 8 of
+ * each 64 elements of the positions t / 8, t / 8 + 16…. This is its first position in unit u of the tiles from `tile` on.
+ */
 template <class P> __device__ static inline int unit_pos(int tile, int u, int t)
 {
 	int in = u % P::units;
@@ -58,93 +62,91 @@ template <class P> __device__ static inline int unit_pos(int tile, int u, int t)
 	return tile * TILE + (in < P::key_units ? t % 8 * 8 : (in - P::key_units) * P::value_rows + t / 8);
 }
 
-/* Looks up the page of unit u for start_unit, if it may start in a page of its own. Positions outside the block's are
- * taken from the nearest page that exists. */
+/* Looks up the pages of unit u for start_unit. Positions outside the block's are taken from the nearest page that exists.
+ */
 template <class P>
-__device__ static inline void find_page(const struct kn_attn_call &c, struct prompt_load<P> *l, int tile, int u, int t)
+__device__ static inline void find_pages(const struct kn_attn_call &c, struct prompt_load<P> *l, int tile, int u, int t)
 {
-	int in = u % P::units, shift = c.pages.page_shift;
-	if (in > 0 && in < P::key_units)
-		return;
-	UNROLL_FOR(int i = 0; i < (in == 0 ? 1 : P::pages); i++) {
-		int index = (unit_pos<P>(tile, u, t) + 16 * i) >> shift, last = (l->to - 1) >> shift;
-		index = index > last ? last : index;
-		index = index < l->from >> shift ? l->from >> shift : index;
-		l->page[i] = l->table[index];
+	int shift = c.pages.page_shift, least = l->from >> shift, most = (l->to - 1) >> shift;
+	UNROLL_FOR(int i = 0; i < (u % P::units < P::key_units ? 1 : P::pages); i++) {
+		int index = (unit_pos<P>(tile, u, t) + 16 * i) >> shift;
+		index = index > most ? most : index;
+		index = index < least ? least : index;
+		l->page[i] = c.pages.table[l->row + index];
 	}
 }
 
-/* Starts loading unit u of the tiles from `tile` on, whose page is known. */
+/* Starts loading unit u of the tiles from `tile` on, whose pages are known. */
 template <int WIDE, class P>
 __device__ static inline void start_unit(const struct kn_attn_call &c, struct prompt_load<P> *l, unsigned char *ring,
 					 int tile, int u, int t)
 {
 	const struct kn_pages &p = c.pages;
 	int in = u % P::units, pos = unit_pos<P>(tile, u, t);
-	int64_t page_bytes = (int64_t)p.n_layers * p.n_kv_heads * p.head_bytes;
 	unsigned char *slot = ring + u % P::slots * P::unit + 16 * place_of<8>(t / 8, t % 8);
-	if (in == 0)
-		l->keys = c.k + l->page[0] * page_bytes + l->head +
-			  ((pos & (p.page_tokens - 1)) + t / 8 * p.page_tokens) * 2;
-	UNROLL_FOR(int i = 0; i < 2; i++) {
-		if (in < P::key_units) {
-			kn_cp_async16(slot + i * (P::unit / 2), l->keys);
-			l->keys += 2 * 16 * p.page_tokens;
-			continue;
+	if (in < P::key_units) {
+		const uint8_t *at = c.k + block_of(p, l->page[0], l->head) +
+				    (uint32_t)((in * P::key_rows + t / 8) * p.page_tokens +
+					       (pos & (p.page_tokens - 1))) * 2;
+		UNROLL_FOR(int i = 0; i < 4; i++)
+			kn_cp_async16(slot + i * (P::unit / 4), at + (uint32_t)(32 * i * p.page_tokens));
+	} else {
+		enum { EACH = 4 / P::pages }; /* loads of a position */
+		UNROLL_FOR(int i = 0; i < P::pages; i++) {
+			bool there = pos + 16 * i >= l->from && pos + 16 * i < l->to;
+			const uint8_t *at =
+			    c.v + block_of(p, l->page[i], l->head) +
+			    (uint32_t)(((pos + 16 * i) & (p.page_tokens - 1)) * WIDE + t % 8 * 8) * 2;
+			UNROLL_FOR(int j = 0; j < EACH; j++)
+				kn_cp_async16_or_zero(slot + i * 2048 + j * (P::unit / EACH), at + 128 * j, there);
 		}
-		int more = P::pages == 2 ? 16 * i : 0; /* positions */
-		const uint8_t *at = c.v + l->page[i % P::pages] * page_bytes + l->head +
-				    (((pos + more) & (p.page_tokens - 1)) * WIDE + t % 8 * 8) * 2;
-		kn_cp_async16_or_zero(slot + i * (P::unit / 2), P::pages == 2 ? at : at + 128 * i,
-				      pos + more >= l->from && pos + more < l->to);
 	}
 	kn_cp_async_commit();
 }
 
-/* Adds a unit of keys, from operand k of the queries on, to the products. */
+/* Where this lane's row of the first matrix is in a unit of 64 columns; chunk n is 16 n XOR this. */
+__device__ static inline int spot_of(int t)
+{
+	int lane = t % KN_WARP;
+	return 16 * place_of<8>(lane % 16, lane / 16);
+}
+
+/* Adds 16 rows of keys, times operand k of the queries, to the products. */
 template <int KIND, int ROWS, class P>
-__device__ static inline void prompt_keys(const struct kn_u4 *asked, const unsigned char *unit, int spot, int k,
+__device__ static inline void prompt_keys(const struct kn_u4 *asked, const unsigned char *rows, int spot, int k,
 					  float (*s)[COLUMNS][4])
 {
-	UNROLL_FOR(int i = 0; i < P::key_rows / 16; i++) {
-		uint32_t a[ROWS][4];
+	uint32_t a[ROWS][4];
+	UNROLL_FOR(int m = 0; m < ROWS; m++) {
+		struct kn_u4 v = kn_shared_load16(&asked[(m * P::k_steps + k) * P::threads]);
+		a[m][0] = v.x;
+		a[m][1] = v.y;
+		a[m][2] = v.z;
+		a[m][3] = v.w;
+	}
+	UNROLL_FOR(int n = 0; n < COLUMNS; n += 2) {
+		uint32_t b[4];
+		kn_ldmatrix_x4_trans(b, rows + (spot ^ 16 * n));
 		UNROLL_FOR(int m = 0; m < ROWS; m++) {
-			struct kn_u4 v = kn_shared_load16(&asked[(m * P::k_steps + k + i) * P::threads]);
-			a[m][0] = v.x;
-			a[m][1] = v.y;
-			a[m][2] = v.z;
-			a[m][3] = v.w;
-		}
-		UNROLL_FOR(int n = 0; n < COLUMNS; n += 2) {
-			uint32_t b[4];
-			kn_ldmatrix_x4_trans(b, unit + (spot ^ 16 * n) + i * 16 * 2 * TILE);
-			UNROLL_FOR(int m = 0; m < ROWS; m++) {
-				multiply<KIND>(s[m][n], a[m], b);
-				multiply<KIND>(s[m][n + 1], a[m], b + 2);
-			}
+			multiply<KIND>(s[m][n], a[m], b);
+			multiply<KIND>(s[m][n + 1], a[m], b + 2);
 		}
 	}
 }
 
-/* Adds a unit of values, times the weights from operand k on. */
+/* Adds columns 8 from…8 to - 1 of 16 rows of values, times the weights of operand k. */
 template <int KIND, int WIDE, int ROWS, class P>
-__device__ static inline void prompt_values(uint32_t (*weights)[TILE / 16][4], const unsigned char *unit, int spot, int k,
-					    struct so_far<WIDE> *b)
+__device__ static inline void prompt_values(uint32_t (*weights)[TILE / 16][4], const unsigned char *rows, int spot, int k,
+					    int from, int to, struct so_far<WIDE> *b)
 {
-	UNROLL_FOR(int i = 0; i < P::value_rows / 16; i++)
-		UNROLL_FOR(int n = 0; n < WIDE / 8; n += 2) {
-			uint32_t m[4];
-			kn_ldmatrix_x4_trans(m, unit + (spot ^ 16 * (n % 8)) + n / 8 * (P::unit / 2) + i * 2048);
-			UNROLL_FOR(int r = 0; r < ROWS; r++) {
-				multiply<KIND>(b[r].value[n], weights[r][k + i], m);
-				multiply<KIND>(b[r].value[n + 1], weights[r][k + i], m + 2);
-			}
+	UNROLL_FOR(int n = from; n < to; n += 2) {
+		uint32_t m[4];
+		kn_ldmatrix_x4_trans(m, rows + (spot ^ 16 * (n % 8)) + n / 8 * (P::unit * 64 / WIDE));
+		UNROLL_FOR(int r = 0; r < ROWS; r++) {
+			multiply<KIND>(b[r].value[n], weights[r][k], m);
+			multiply<KIND>(b[r].value[n + 1], weights[r][k], m + 2);
 		}
-}
-
-__device__ static inline bool first_of_block(const struct span &s, int tile)
-{
-	return tile * TILE % KN_ATTN_BLOCK == 0 || tile == s.first_tile;
+	}
 }
 
 /* What a thread block computes. begin: its first query of the item. */
@@ -157,7 +159,7 @@ struct prompt_place {
 template <class P> __device__ static inline struct prompt_place find_place(const struct kn_attn_call &c)
 {
 	struct prompt_place p;
-	int n = (int)(blockIdx.y * gridDim.x + blockIdx.x), y = n % (int)gridDim.y;
+	int n = kn_anew((int)(blockIdx.y * gridDim.x + blockIdx.x)), y = n % (int)gridDim.y;
 	p.item = c.items[(int)gridDim.x - 1 - n / (int)gridDim.y];
 	p.kv_head = y / c.n_tiles;
 	p.begin = y % c.n_tiles * P::asked;
@@ -193,11 +195,34 @@ __device__ static inline void mask(const struct kn_attn_call &c, int tile, int t
 		}
 }
 
-/* As score() and weigh() for all rows. Weights at or above 2^-126 relative to the largest, or zero, as almost all tiles
- * have, take one instruction each. fresh: no tile of the block of positions precedes. */
-template <int WIDE, int ROWS, class P>
+/* Turns scores into weights, adds them to the sums, and rescales the values. NORMAL: see kn_exp2_normal. */
+template <int KIND, int WIDE, int ROWS, bool NORMAL>
+__device__ static inline void prompt_exp(float (*s)[COLUMNS][4], float (*base)[2], float (*keep)[2],
+					 uint32_t (*weights)[TILE / 16][4], struct so_far<WIDE> *b)
+{
+	UNROLL_FOR(int m = 0; m < ROWS; m++) {
+		float total[2] = {};
+		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
+			UNROLL_FOR(int e = 0; e < 4; e++) {
+				float x = s[m][n][e] - base[m][e / 2];
+				s[m][n][e] = NORMAL ? kn_exp2_normal(x) : exp2f(x);
+				total[e / 2] += s[m][n][e];
+			}
+		UNROLL_FOR(int j = 0; j < 2; j++)
+			b[m].sum[j] = b[m].sum[j] * keep[m][j] + total[j];
+		round_weights<KIND>(s[m], weights[m]);
+		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
+			UNROLL_FOR(int e = 0; e < 4; e++)
+				b[m].value[n][e] *= keep[m][e / 2];
+	}
+}
+
+/* As score() and weigh() for all rows. Weights that are 2^-126 of the largest or more, as almost all tiles have, take one
+ * instruction each. */
+template <int KIND, int WIDE, int ROWS, class P>
 __device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (*factor)[2], int tile, int t, bool masked,
-					   bool fresh, float (*s)[COLUMNS][4], struct so_far<WIDE> *b)
+					   float (*s)[COLUMNS][4], uint32_t (*weights)[TILE / 16][4],
+					   struct so_far<WIDE> *b)
 {
 	float cap = c.attn.softcap * LOG2_E, base[ROWS][2], keep[ROWS][2];
 	bool tiny = false;
@@ -205,12 +230,12 @@ __device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (
 		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 			UNROLL_FOR(int e = 0; e < 4; e++)
 				s[m][n][e] *= factor[m][e / 2];
-	if (cap > 0)
+	if (ROWS == 1 && cap > 0) /* two sets lack the registers, and are not asked */
 		UNROLL_FOR(int m = 0; m < ROWS; m++)
 			UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 				UNROLL_FOR(int e = 0; e < 4; e++)
 					s[m][n][e] = cap * tanhf(s[m][n][e]);
-	if (masked)
+	if (__builtin_expect(masked, 0))
 		mask<ROWS, P>(c, tile, t, s);
 	UNROLL_FOR(int m = 0; m < ROWS; m++)
 		UNROLL_FOR(int j = 0; j < 2; j++) {
@@ -226,97 +251,84 @@ __device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (
 			b[m].max[j] = max;
 			tiny |= !(least - base[m][j] >= KN_EXP2_LEAST);
 		}
-	bool whole = kn_any(tiny);
-	UNROLL_FOR(int m = 0; m < ROWS; m++)
-		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
-			UNROLL_FOR(int e = 0; e < 4; e++)
-				s[m][n][e] -= base[m][e / 2];
-	if (whole)
-		UNROLL_FOR(int m = 0; m < ROWS; m++)
-			UNROLL_FOR(int n = 0; n < COLUMNS; n++)
-				UNROLL_FOR(int e = 0; e < 4; e++)
-					s[m][n][e] = exp2f(s[m][n][e]);
+	if (__builtin_expect(kn_any(tiny), 0))
+		prompt_exp<KIND, WIDE, ROWS, false>(s, base, keep, weights, b);
 	else
-		UNROLL_FOR(int m = 0; m < ROWS; m++)
-			UNROLL_FOR(int n = 0; n < COLUMNS; n++)
-				UNROLL_FOR(int e = 0; e < 4; e++)
-					s[m][n][e] = kn_exp2_normal(s[m][n][e]);
-	UNROLL_FOR(int m = 0; m < ROWS; m++)
-		UNROLL_FOR(int j = 0; j < 2; j++) {
-			float total = 0;
-			UNROLL_FOR(int n = 0; n < COLUMNS; n++)
-				UNROLL_FOR(int e = 2 * j; e < 2 * j + 2; e++)
-					total += s[m][n][e];
-			b[m].sum[j] = b[m].sum[j] * keep[m][j] + total;
-		}
-	if (fresh)
-		return; /* the values are 0, and keep is 0 or 1 */
-	UNROLL_FOR(int m = 0; m < ROWS; m++)
-		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
-			UNROLL_FOR(int e = 0; e < 4; e++)
-				b[m].value[n][e] *= keep[m][e / 2];
+		prompt_exp<KIND, WIDE, ROWS, true>(s, base, keep, weights, b);
 }
 
-/* Merges a block of positions into those before it, as merge_block; after the last one, c.out has the result. ends: the
- * maxima and sums so far, one number in each of the four lanes that have a query. */
-template <int WIDE, int ROWS, class P>
-__device__ static inline void prompt_merge(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, int block,
-					   bool first, bool last, unsigned char *shared)
+/* Whether the query of row j of set m sees a position of a block; false: there is none. */
+template <int ROWS, class P>
+__device__ static inline bool asked_sees(const struct kn_attn_call &c, int t, int m, int j, int block)
 {
 	struct prompt_place p = find_place<P>(c);
-	struct kn_f4 *so_far = (struct kn_f4 *)(void *)(shared + P::values_at) + t;
-	float *ends = (float *)(void *)(shared + P::ends_at);
-	float keep[ROWS][2], take[ROWS][2], share[ROWS][2], *out[ROWS][2];
-	UNROLL_FOR(int m = 0; m < ROWS; m++) {
-		struct kn_u4 was = kn_shared_load16(&ends[m * P::threads + t / 4 * 4]);
-		float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-		if (!first) {
-			max[0] = kn_bits_float(was.x);
-			sum[0] = kn_bits_float(was.y);
-			max[1] = kn_bits_float(was.z);
-			sum[1] = kn_bits_float(was.w);
-		}
+	int first, end, i = p.begin + (t / KN_WARP * ROWS + m) * QUERIES + t % KN_WARP / 4 + 8 * j;
+	seen_by_asked(c, p.item, i, &first, &end);
+	return kn_attn_sees(first, end, block);
+}
+
+/* Writes this lane's results. */
+template <int WIDE, int ROWS, class P>
+__device__ static inline void put_asked(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, float (*share)[2])
+{
+	struct prompt_place p = find_place<P>(c);
+	UNROLL_FOR(int m = 0; m < ROWS; m++)
 		UNROLL_FOR(int j = 0; j < 2; j++) {
 			int row, head, i = p.begin + (t / KN_WARP * ROWS + m) * QUERIES + t % KN_WARP / 4 + 8 * j;
-			bool there = find_query(c, p.item, p.kv_head, i, &row, &head);
+			if (!find_query(c, p.item, p.kv_head, i, &row, &head))
+				continue;
+			float *at = c.out + ((int64_t)row * c.n_heads + head) * WIDE + t % 4 * 2;
+			UNROLL_FOR(int n = 0; n < WIDE / 8; n++) {
+				float *v = &b[m].value[n][2 * j];
+				*(struct kn_f2 *)(void *)(at + 8 * n) = {v[0] * share[m][j], v[1] * share[m][j]};
+			}
+		}
+}
+
+/* Merges a block of positions into those before it, as merge_block; after the last one, c.out has the result. seen: each
+ * of the warp's queries sees a position of the block. ends: the maxima and sums so far, one number in each of the four
+ * lanes that have a query. */
+template <int WIDE, int ROWS, class P>
+__device__ static inline void prompt_merge(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, int block,
+					   bool seen, bool last, unsigned char *shared)
+{
+	struct kn_f4 *so_far = (struct kn_f4 *)(void *)(shared + P::values_at) + t;
+	float *ends = (float *)(void *)(shared + P::ends_at), end[ROWS];
+	float keep[ROWS][2], take[ROWS][2], share[ROWS][2];
+	UNROLL_FOR(int m = 0; m < ROWS; m++) {
+		struct kn_u4 was = kn_shared_load16(&ends[m * P::threads + t / 4 * 4]);
+		float max[2] = {kn_bits_float(was.x), kn_bits_float(was.z)};
+		float sum[2] = {kn_bits_float(was.y), kn_bits_float(was.w)};
+		UNROLL_FOR(int j = 0; j < 2; j++) {
 			keep[m][j] = 1;
 			take[m][j] = 0;
-			if (there && row_sees(c, row, block))
+			if (seen || asked_sees<ROWS, P>(c, t, m, j, block))
 				kn_attn_merge<true>(&max[j], &sum[j], b[m].max[j], b[m].sum[j], &keep[m][j],
 						    &take[m][j]);
 			share[m][j] = 1.0f / sum[j];
-			out[m][j] = !there ? NULL
-					   : c.out + ((int64_t)row * c.n_heads + head) * WIDE + t % 4 * 2;
 			b[m].max[j] = -INFINITY;
 			b[m].sum[j] = 0;
 		}
-		kn_barrier(); /* the other lanes have read theirs */
-		ends[m * P::threads + t] = t % 4 < 2 ? (t % 2 ? sum[0] : max[0]) : (t % 2 ? sum[1] : max[1]);
+		end[m] = t % 4 < 2 ? (t % 2 ? sum[0] : max[0]) : (t % 2 ? sum[1] : max[1]);
 	}
+	kn_barrier(); /* the other lanes have read theirs */
+	UNROLL_FOR(int m = 0; m < ROWS; m++)
+		ends[m * P::threads + t] = end[m];
 	UNROLL_FOR(int m = 0; m < ROWS; m++)
 		UNROLL_FOR(int n = 0; n < WIDE / 8; n++) {
-			struct kn_f4 *at = &so_far[(m * (WIDE / 8) + n) * P::threads], was = {};
-			if (!first)
-				was = *at;
+			struct kn_f4 *at = &so_far[(m * (WIDE / 8) + n) * P::threads], was = *at;
 			float *v = b[m].value[n];
-			was.x = was.x * keep[m][0] + v[0] * take[m][0];
-			was.y = was.y * keep[m][0] + v[1] * take[m][0];
-			was.z = was.z * keep[m][1] + v[2] * take[m][1];
-			was.w = was.w * keep[m][1] + v[3] * take[m][1];
-			v[0] = v[1] = v[2] = v[3] = 0;
-			if (!last) {
-				*at = was;
+			v[0] = was.x * keep[m][0] + v[0] * take[m][0];
+			v[1] = was.y * keep[m][0] + v[1] * take[m][0];
+			v[2] = was.z * keep[m][1] + v[2] * take[m][1];
+			v[3] = was.w * keep[m][1] + v[3] * take[m][1];
+			if (last)
 				continue;
-			}
-			if (out[m][0] != NULL) {
-				struct kn_f2 two = {was.x * share[m][0], was.y * share[m][0]};
-				*(struct kn_f2 *)(void *)(out[m][0] + 8 * n) = two;
-			}
-			if (out[m][1] != NULL) {
-				struct kn_f2 two = {was.z * share[m][1], was.w * share[m][1]};
-				*(struct kn_f2 *)(void *)(out[m][1] + 8 * n) = two;
-			}
+			*at = {v[0], v[1], v[2], v[3]};
+			v[0] = v[1] = v[2] = v[3] = 0;
 		}
+	if (last)
+		put_asked<WIDE, ROWS, P>(c, b, t, share);
 }
 
 /* Loads a warp's queries, from query `begin` on. all_from, all_to: as in struct queries. */
@@ -338,16 +350,32 @@ __device__ static inline void prompt_queries(const struct kn_attn_call &c, const
 	}
 }
 
-/* Waits for unit u of the tiles from `tile` on, and starts loading the unit that replaces the preceding one. */
-template <int WIDE, class P>
-__device__ static inline const unsigned char *prompt_unit(const struct kn_attn_call &c, struct prompt_load<P> *l,
-							  unsigned char *ring, int tile, int u, int t)
+/* No block of positions yet. */
+template <int WIDE, int ROWS, class P> __device__ static inline void begin_merge(unsigned char *shared, int t)
+{
+	const struct kn_f4 zero = {0, 0, 0, 0};
+	UNROLL_FOR(int i = 0; i < ROWS * WIDE / 8; i++)
+		((struct kn_f4 *)(void *)(shared + P::values_at))[i * P::threads + t] = zero;
+	UNROLL_FOR(int m = 0; m < ROWS; m++)
+		((float *)(void *)(shared + P::ends_at))[m * P::threads + t] = t % 2 == 0 ? -INFINITY : 0.0f;
+}
+
+/* Waits for unit u of a tile, after which the preceding one is free. */
+template <class P> __device__ static inline const unsigned char *prompt_unit(const unsigned char *ring, int u)
 {
 	kn_cp_async_wait<P::slots - 2>();
-	kn_barrier(); /* unit u is complete, and the preceding one is free */
-	start_unit<WIDE, P>(c, l, ring, tile, u + P::slots - 1, t);
-	find_page<P>(c, l, tile, u + P::slots, t);
+	kn_barrier();
 	return ring + u % P::slots * P::unit;
+}
+
+/* Starts loading the unit that replaces the one before unit u. */
+template <int WIDE, class P>
+__device__ static inline void load_ahead(const struct kn_attn_call &c, struct prompt_load<P> *l, unsigned char *ring,
+					 int tile, int u, int t)
+{
+	t = kn_anew(t);
+	start_unit<WIDE, P>(c, l, ring, tile, u + P::slots - 1, t);
+	find_pages<P>(c, l, tile, u + P::slots, t);
 }
 
 template <int KIND, int WIDE, int ROWS, int WARPS>
@@ -357,7 +385,7 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 	kn_begin();
 	typedef struct prompt_plan<WIDE, ROWS, WARPS> P;
 	unsigned char *ring = (unsigned char *)kn_shared();
-	int t = (int)threadIdx.x, lane = t % KN_WARP;
+	int t = (int)threadIdx.x;
 	struct prompt_place place = find_place<P>(c);
 	int end = place.begin + P::asked, n = place.item.n_rows * c.group;
 	struct span s;
@@ -367,28 +395,28 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 	if (place.begin >= end || !find_span<false>(c, place.item, place.begin, end, &s))
 		return; /* every thread of the block */
 	struct prompt_load<P> l;
-	l.table = c.pages.table + (int64_t)s.seq * c.pages.row;
-	l.head = ((int64_t)c.pages.layer * c.pages.n_kv_heads + s.kv_head) * c.pages.head_bytes;
+	l.row = s.seq * c.pages.row;
+	l.head = c.pages.layer * c.pages.n_kv_heads + s.kv_head;
 	l.from = s.from;
 	l.to = s.to;
 	UNROLL_FOR(int u = 0; u < P::slots - 1; u++) {
-		find_page<P>(c, &l, s.first_tile, u, t);
+		find_pages<P>(c, &l, s.first_tile, u, t);
 		start_unit<WIDE, P>(c, &l, ring, s.first_tile, u, t);
 	}
-	find_page<P>(c, &l, s.first_tile, P::slots - 1, t);
+	find_pages<P>(c, &l, s.first_tile, P::slots - 1, t);
 	struct kn_u4 *asked = (struct kn_u4 *)(void *)(ring + P::queries_at) + t;
 	float factor[ROWS][2];
 	int all_from, all_to;
 	prompt_queries<KIND, WIDE, ROWS, P>(c, place.item, s.kv_head, place.begin + t / KN_WARP * ROWS * QUERIES, t,
 					    asked, factor, &all_from, &all_to);
+	begin_merge<WIDE, ROWS, P>(ring, t);
 	struct so_far<WIDE> b[ROWS];
 	UNROLL_FOR(int m = 0; m < ROWS; m++)
 		begin_block(&b[m]);
-	int spot = 16 * place_of<8>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
-	bool first = true;
+	int spot = spot_of(t);
 #pragma unroll 1
-	for (int tile = s.first_tile; tile < s.first_tile + s.n_tiles; tile++) {
-		bool last = tile + 1 == s.first_tile + s.n_tiles;
+	for (int tile = s.first_tile; tile * TILE < l.to; tile++) {
+		bool last = (tile + 1) * TILE >= l.to;
 		float scores[ROWS][COLUMNS][4];
 		uint32_t weights[ROWS][TILE / 16][4];
 		UNROLL_FOR(int m = 0; m < ROWS; m++)
@@ -396,26 +424,38 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 				UNROLL_FOR(int e = 0; e < 4; e++)
 					scores[m][i][e] = 0;
 		UNROLL_FOR(int u = 0; u < P::key_units; u++) {
-			const unsigned char *unit = prompt_unit<WIDE, P>(c, &l, ring, tile, u, t);
-			prompt_keys<KIND, ROWS, P>(asked, unit, spot, u * (P::key_rows / 16), scores);
+			const unsigned char *unit = prompt_unit<P>(ring, u);
+			UNROLL_FOR(int i = 0; i < P::key_rows / 16; i++) {
+				prompt_keys<KIND, ROWS, P>(asked, unit + i * 2048, spot, u * (P::key_rows / 16) + i,
+							   scores);
+				if (i == 0)
+					load_ahead<WIDE, P>(c, &l, ring, tile, u, t);
+			}
 		}
-		const unsigned char *unit = prompt_unit<WIDE, P>(c, &l, ring, tile, P::key_units, t);
-		prompt_weigh<WIDE, ROWS, P>(c, factor, tile, t, tile * TILE < all_from || (tile + 1) * TILE > all_to,
-					    first_of_block(s, tile), scores, b);
-		UNROLL_FOR(int m = 0; m < ROWS; m++)
-			round_weights<KIND>(scores[m], weights[m]);
+		const unsigned char *unit = prompt_unit<P>(ring, P::key_units);
+		prompt_weigh<KIND, WIDE, ROWS, P>(c, factor, tile, t,
+						  tile * TILE < all_from || (tile + 1) * TILE > all_to, scores, weights,
+						  b);
 		UNROLL_FOR(int u = P::key_units; u < P::units; u++) {
 			if (u > P::key_units)
-				unit = prompt_unit<WIDE, P>(c, &l, ring, tile, u, t);
-			prompt_values<KIND, WIDE, ROWS, P>(weights, unit, spot,
-							   (u - P::key_units) * (P::value_rows / 16), b);
+				unit = prompt_unit<P>(ring, u);
+			UNROLL_FOR(int i = 0; i < P::value_rows / 16; i++) {
+				int k = (u - P::key_units) * (P::value_rows / 16) + i;
+				enum { PART = WIDE / 32 };
+				prompt_values<KIND, WIDE, ROWS, P>(weights, unit + i * 2048, spot, k, 0, PART, b);
+				if (i == 0)
+					load_ahead<WIDE, P>(c, &l, ring, tile, u, t);
+				prompt_values<KIND, WIDE, ROWS, P>(weights, unit + i * 2048, spot, k, PART, WIDE / 8,
+								   b);
+			}
 		}
 		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && !last)
 			continue;
 		UNROLL_FOR(int m = 0; m < ROWS; m++)
 			end_block(&b[m]);
-		prompt_merge<WIDE, ROWS, P>(c, b, t, tile * TILE / KN_ATTN_BLOCK, first, last, ring);
-		first = false;
+		int block = tile * TILE / KN_ATTN_BLOCK;
+		prompt_merge<WIDE, ROWS, P>(
+		    c, b, t, block, block * KN_ATTN_BLOCK < all_to && (block + 1) * KN_ATTN_BLOCK > all_from, last, ring);
 	}
 	kn_cp_async_wait<0>();
 }

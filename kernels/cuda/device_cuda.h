@@ -15,6 +15,12 @@ __device__ static inline void kn_barrier(void) { __syncthreads(); }
 
 __device__ static inline void kn_in_order(void) { __syncwarp(); }
 
+__device__ static inline int kn_anew(int v)
+{
+	asm volatile("" : "+r"(v));
+	return v;
+}
+
 /* PTX ISA, "griddepcontrol": waits for the kernels before this one and sees what they wrote. */
 __device__ static inline void kn_begin(void)
 {

@@ -50,6 +50,7 @@ enum { EMU_SHARED_MOST = 227 << 10 };
 void *kn_shared(void);
 void kn_barrier(void);
 static inline void kn_in_order(void) {}
+static inline int kn_anew(int v) { return v; }
 float kn_shuffle_xor(float v, int mask);
 bool kn_any(bool v);
 
