@@ -36,7 +36,8 @@ template <int KIND> static int launch_kind(struct kn_backend *b, const struct kn
 	if (c->pages.head_dim == 64)
 		return launch_rows<KIND, 64, 1>(b, c, n_items);
 	int64_t blocks = (int64_t)b->step->n_rows * c->n_heads / TWO::asked;
-	if (c->attn.softcap <= 0 && KN_ITEM_ROWS * c->group % TWO::asked == 0 && blocks >= FILLS && 2 * TWO::all <= dev_shared_most(b->dev))
+	if (c->attn.softcap <= 0 && KN_ITEM_ROWS * c->group % TWO::asked == 0 && blocks >= FILLS &&
+	    2 * TWO::all <= dev_shared_most(b->dev))
 		return launch_rows<KIND, 128, 2>(b, c, n_items);
 	return launch_rows<KIND, 128, 1>(b, c, n_items);
 }

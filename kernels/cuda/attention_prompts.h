@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention of prompts without parts, for heads of 64 and 128 numbers of float16 or bfloat16: what attention_mma.h
- * computes, in its order and so with its bits, faster. All else (parts, 8 bits, other heads and pages) is computed there.
+ * computes, in its order and so with its bits, faster. All else (parts, 8 bits, other heads and pages) is computed
+ * there.
  *
- * A warp has ROWS sets of 16 queries, so that each ldmatrix of keys or values feeds 2 × ROWS mma. A thread block's warps
- * share units of 4 KiB: keys of some elements of a tile's 64 positions, values of some positions. A ring of them is
- * filled by cp.async, three units ahead of the computation and across tiles and blocks of positions. Queries, as operands,
- * and the merged values of preceding blocks of positions are in shared memory too, each lane's own at its own place: the
- * accumulators alone take half of the registers.
+ * A warp has ROWS sets of 16 queries, so that each ldmatrix of keys or values feeds 2 × ROWS mma. A thread block's
+ * warps share units of 4 KiB: keys of some elements of a tile's 64 positions, values of some positions. A ring of them
+ * is filled by cp.async, three units ahead of the computation and across tiles and blocks of positions. Queries, as
+ * operands, and the merged values of preceding blocks of positions are in shared memory too, each lane's own at its own
+ * place: the accumulators alone take half of the registers.
  *
  * Pages are never read where they may be unwritten in a way that matters: positions outside the thread block's are read
  * from its first or last page as keys, whose scores are masked, and are zero as values.
@@ -24,7 +25,7 @@
 template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int threads = WARPS * KN_WARP;
 	static constexpr int asked = QUERIES * ROWS * WARPS; /* queries per thread block */
-	static constexpr int kept = 0;			     /* operands of queries in registers, as in struct plan */
+	static constexpr int kept = 0;                       /* operands of queries in registers, as in struct plan */
 	static constexpr int k_steps = WIDE / 16;
 	static constexpr int slots = 2, unit = 8192;
 	static constexpr int key_rows = unit / (2 * TILE);   /* elements per unit of keys */
@@ -35,14 +36,14 @@ template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int ends_at = values_at + ROWS * WIDE / 8 * threads * 16;
 	static constexpr int all = ends_at + ROWS * threads * 4;
 	static constexpr int blocks = ROWS * WIDE > 128 ? 2 : 3; /* per multiprocessor of 228 KiB and 64 Ki registers */
-	static constexpr int pages = value_rows / LEAST_PAGE; /* of the values that a thread loads */
+	static constexpr int pages = value_rows / LEAST_PAGE;    /* of the values that a thread loads */
 	static_assert(threads * 4 * 16 == unit && units % slots == 0, "four loads a thread");
 };
 
 /* A thread block's positions, and what this thread loads next. */
 template <class P> struct prompt_load {
-	int row, head;	    /* of the table, the sequence's; the key head's block in a page */
-	int from, to;	    /* positions that some query of the thread block sees */
+	int row, head;      /* of the table, the sequence's; the key head's block in a page */
+	int from, to;       /* positions that some query of the thread block sees */
 	int page[P::pages]; /* of the next unit, looked up ahead */
 };
 
@@ -62,7 +63,8 @@ template <class P> __device__ static inline int unit_pos(int tile, int u, int t)
 	return tile * TILE + (in < P::key_units ? t % 8 * 8 : (in - P::key_units) * P::value_rows + t / 8);
 }
 
-/* Looks up the pages of unit u for start_unit. Positions outside the block's are taken from the nearest page that exists.
+/* Looks up the pages of unit u for start_unit. Positions outside the block's are taken from the nearest page that
+ * exists.
  */
 template <class P>
 __device__ static inline void find_pages(const struct kn_attn_call &c, struct prompt_load<P> *l, int tile, int u, int t)
@@ -85,18 +87,17 @@ __device__ static inline void start_unit(const struct kn_attn_call &c, struct pr
 	int in = u % P::units, pos = unit_pos<P>(tile, u, t);
 	unsigned char *slot = ring + u % P::slots * P::unit + 16 * place_of<8>(t / 8, t % 8);
 	if (in < P::key_units) {
-		const uint8_t *at = c.k + block_of(p, l->page[0], l->head) +
-				    (uint32_t)((in * P::key_rows + t / 8) * p.page_tokens +
-					       (pos & (p.page_tokens - 1))) * 2;
+		const uint8_t *at =
+		    c.k + block_of(p, l->page[0], l->head) +
+		    (uint32_t)((in * P::key_rows + t / 8) * p.page_tokens + (pos & (p.page_tokens - 1))) * 2;
 		UNROLL_FOR(int i = 0; i < 4; i++)
 			kn_cp_async16(slot + i * (P::unit / 4), at + (uint32_t)(32 * i * p.page_tokens));
 	} else {
 		enum { EACH = 4 / P::pages }; /* loads of a position */
 		UNROLL_FOR(int i = 0; i < P::pages; i++) {
 			bool there = pos + 16 * i >= l->from && pos + 16 * i < l->to;
-			const uint8_t *at =
-			    c.v + block_of(p, l->page[i], l->head) +
-			    (uint32_t)(((pos + 16 * i) & (p.page_tokens - 1)) * WIDE + t % 8 * 8) * 2;
+			const uint8_t *at = c.v + block_of(p, l->page[i], l->head) +
+					    (uint32_t)(((pos + 16 * i) & (p.page_tokens - 1)) * WIDE + t % 8 * 8) * 2;
 			UNROLL_FOR(int j = 0; j < EACH; j++)
 				kn_cp_async16_or_zero(slot + i * 2048 + j * (P::unit / EACH), at + 128 * j, there);
 		}
@@ -136,8 +137,8 @@ __device__ static inline void prompt_keys(const struct kn_u4 *asked, const unsig
 
 /* Adds columns 8 from…8 to - 1 of 16 rows of values, times the weights of operand k. */
 template <int KIND, int WIDE, int ROWS, class P>
-__device__ static inline void prompt_values(uint32_t (*weights)[TILE / 16][4], const unsigned char *rows, int spot, int k,
-					    int from, int to, struct so_far<WIDE> *b)
+__device__ static inline void prompt_values(uint32_t (*weights)[TILE / 16][4], const unsigned char *rows, int spot,
+					    int k, int from, int to, struct so_far<WIDE> *b)
 {
 	UNROLL_FOR(int n = from; n < to; n += 2) {
 		uint32_t m[4];
@@ -217,11 +218,11 @@ __device__ static inline void prompt_exp(float (*s)[COLUMNS][4], float (*base)[2
 	}
 }
 
-/* As score() and weigh() for all rows. Weights that are 2^-126 of the largest or more, as almost all tiles have, take one
- * instruction each. */
+/* As score() and weigh() for all rows. Weights that are 2^-126 of the largest or more, as almost all tiles have, take
+ * one instruction each. */
 template <int KIND, int WIDE, int ROWS, class P>
-__device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (*factor)[2], int tile, int t, bool masked,
-					   float (*s)[COLUMNS][4], uint32_t (*weights)[TILE / 16][4],
+__device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (*factor)[2], int tile, int t,
+					   bool masked, float (*s)[COLUMNS][4], uint32_t (*weights)[TILE / 16][4],
 					   struct so_far<WIDE> *b)
 {
 	float cap = c.attn.softcap * LOG2_E, base[ROWS][2], keep[ROWS][2];
@@ -285,9 +286,9 @@ __device__ static inline void put_asked(const struct kn_attn_call &c, struct so_
 		}
 }
 
-/* Merges a block of positions into those before it, as merge_block; after the last one, c.out has the result. seen: each
- * of the warp's queries sees a position of the block. ends: the maxima and sums so far, one number in each of the four
- * lanes that have a query. */
+/* Merges a block of positions into those before it, as merge_block; after the last one, c.out has the result. seen:
+ * each of the warp's queries sees a position of the block. ends: the maxima and sums so far, one number in each of the
+ * four lanes that have a query. */
 template <int WIDE, int ROWS, class P>
 __device__ static inline void prompt_merge(const struct kn_attn_call &c, struct so_far<WIDE> *b, int t, int block,
 					   bool seen, bool last, unsigned char *shared)
@@ -334,8 +335,8 @@ __device__ static inline void prompt_merge(const struct kn_attn_call &c, struct 
 /* Loads a warp's queries, from query `begin` on. all_from, all_to: as in struct queries. */
 template <int KIND, int WIDE, int ROWS, class P>
 __device__ static inline void prompt_queries(const struct kn_attn_call &c, const struct kn_item &item, int kv_head,
-					     int begin, int t, struct kn_u4 *asked, float (*factor)[2],
-					     int *all_from, int *all_to)
+					     int begin, int t, struct kn_u4 *asked, float (*factor)[2], int *all_from,
+					     int *all_to)
 {
 	*all_from = 0;
 	*all_to = INT32_MAX;
@@ -433,9 +434,8 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 			}
 		}
 		const unsigned char *unit = prompt_unit<P>(ring, P::key_units);
-		prompt_weigh<KIND, WIDE, ROWS, P>(c, factor, tile, t,
-						  tile * TILE < all_from || (tile + 1) * TILE > all_to, scores, weights,
-						  b);
+		prompt_weigh<KIND, WIDE, ROWS, P>(
+		    c, factor, tile, t, tile * TILE < all_from || (tile + 1) * TILE > all_to, scores, weights, b);
 		UNROLL_FOR(int u = P::key_units; u < P::units; u++) {
 			if (u > P::key_units)
 				unit = prompt_unit<P>(ring, u);
@@ -454,8 +454,9 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 		UNROLL_FOR(int m = 0; m < ROWS; m++)
 			end_block(&b[m]);
 		int block = tile * TILE / KN_ATTN_BLOCK;
-		prompt_merge<WIDE, ROWS, P>(
-		    c, b, t, block, block * KN_ATTN_BLOCK < all_to && (block + 1) * KN_ATTN_BLOCK > all_from, last, ring);
+		prompt_merge<WIDE, ROWS, P>(c, b, t, block,
+					    block * KN_ATTN_BLOCK < all_to && (block + 1) * KN_ATTN_BLOCK > all_from,
+					    last, ring);
 	}
 	kn_cp_async_wait<0>();
 }

@@ -445,13 +445,63 @@ static void test_extremes(void **arg)
 	}
 }
 
+/* Weights below float32's normal numbers, which fast exponentials flush to zero, times values as large. */
+static void tiny_case(int head_dim, int group)
+{
+	const struct shape shape = {.type = KN_BF16, .head_dim = head_dim, .group = group, .page_tokens = 16};
+	enum { SEEN = 3, LARGE = 7 }; /* positions: of the largest score, of the only value */
+	struct world w;
+	make_world(&w, &shape);
+	write_all(&w);
+	struct rig *r = &w.rigs[1];
+	size_t kv_row = (size_t)(KV_HEADS * head_dim), row = (size_t)(w.n_heads * head_dim), n = ROWS * row;
+	float *k = memory(r, kv_row * sizeof *k, 0), *v = memory(r, kv_row * sizeof *v, 0);
+	float *q = memory(r, n * sizeof *q, 0), *out = guarded(r->o, r->b, n), *alone = guarded(r->o, r->b, n);
+	const struct kn_rope rope = {.n_rot = 0};
+	for (int32_t pos = 0, seq = 0; pos < lengths[0]; pos++) {
+		struct kn_step step = step_of(&w, 0, 1);
+		step.row_pos = &pos;
+		step.row_seq = &seq;
+		for (size_t i = 0; i < kv_row; i++) {
+			k[i] = pos != SEEN && i % (size_t)head_dim == 0 ? -90 : 0;
+			v[i] = pos == LARGE ? 0x1p126f : 0;
+		}
+		assert_int_equal(r->o->step_begin(r->b, &step), 0);
+		assert_int_equal(r->o->rope_kv_write(r->b, &rope, q, w.n_heads, k, v, &r->kv, LAYER), 0);
+		assert_int_equal(r->o->step_end(r->b), 0);
+	}
+	for (size_t i = 0; i < n; i += (size_t)head_dim)
+		q[i] = 1;
+	const struct kn_attn how = {.scale = 1};
+	attend(&w, 0, ROWS, q, &how, out);
+	for (int i = 0; i < PROMPT; i++) {
+		const float *mine = out + (size_t)i * row;
+		attend(&w, i, 1, q, &how, alone);
+		assert_memory_equal(mine, alone, row * sizeof *out);
+		for (size_t d = 0; d < row; d++) /* a subnormal bfloat16 of four bits */
+			expect_near("a tiny weight", r->o, (double)mine[d], exp(-90) * 0x1p126, 0x1p-4 * 0.07);
+	}
+	give_up(r, k);
+	give_up(r, v);
+	give_up(r, q);
+	drop(r->o, r->b, out);
+	drop(r->o, r->b, alone);
+	drop_world(&w);
+}
+
+static void test_tiny_weights(void **arg)
+{
+	(void)arg;
+	tiny_case(64, 4);
+	tiny_case(128, 1);
+	tiny_case(128, 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_attention),
-	    cmocka_unit_test(test_odd_shapes),
-	    cmocka_unit_test(test_nan_queries),
-	    cmocka_unit_test(test_extremes),
+	    cmocka_unit_test(test_attention), cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_nan_queries),
+	    cmocka_unit_test(test_extremes),  cmocka_unit_test(test_tiny_weights),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
