@@ -21,6 +21,13 @@
 
 #include "kernels/cuda/attention_mma.h"
 
+/* As many blocks of one set as share a multiprocessor's memory, 228 KiB where it is not less. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+#define PROMPT_BLOCKS 2
+#else
+#define PROMPT_BLOCKS 3
+#endif
+
 /* WIDE: the head_dim. */
 template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int threads = WARPS * KN_WARP;
@@ -35,7 +42,7 @@ template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int values_at = queries_at + ROWS * k_steps * threads * 16;
 	static constexpr int ends_at = values_at + ROWS * WIDE / 8 * threads * 16;
 	static constexpr int all = ends_at + ROWS * threads * 4;
-	static constexpr int blocks = ROWS * WIDE > 128 ? 2 : 3; /* per multiprocessor of 228 KiB and 64 Ki registers */
+	static constexpr int blocks = ROWS * WIDE > 128 ? 2 : PROMPT_BLOCKS; /* per multiprocessor */
 	static constexpr int pages = value_rows / LEAST_PAGE;    /* of the values that a thread loads */
 	static_assert(threads * 4 * 16 == unit && units % slots == 0, "four loads a thread");
 };
@@ -91,7 +98,8 @@ __device__ static inline void start_unit(const struct kn_attn_call &c, struct pr
 		    c.k + block_of(p, l->page[0], l->head) +
 		    (uint32_t)((in * P::key_rows + t / 8) * p.page_tokens + (pos & (p.page_tokens - 1))) * 2;
 		UNROLL_FOR(int i = 0; i < 4; i++)
-			kn_cp_async16(slot + i * (P::unit / 4), at + (uint32_t)(32 * i * p.page_tokens));
+			kn_cp_async16_or_zero(slot + i * (P::unit / 4), at + (uint32_t)(32 * i * p.page_tokens),
+					      (tile + u / P::units) * TILE < l->to);
 	} else {
 		enum { EACH = 4 / P::pages }; /* loads of a position */
 		UNROLL_FOR(int i = 0; i < P::pages; i++) {
@@ -160,7 +168,7 @@ struct prompt_place {
 template <class P> __device__ static inline struct prompt_place find_place(const struct kn_attn_call &c)
 {
 	struct prompt_place p;
-	int n = kn_anew((int)(blockIdx.y * gridDim.x + blockIdx.x)), y = n % (int)gridDim.y;
+	int n = (int)(blockIdx.y * gridDim.x + blockIdx.x), y = n % (int)gridDim.y;
 	p.item = c.items[(int)gridDim.x - 1 - n / (int)gridDim.y];
 	p.kv_head = y / c.n_tiles;
 	p.begin = y % c.n_tiles * P::asked;

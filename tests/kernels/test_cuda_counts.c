@@ -148,7 +148,7 @@ static struct emu_counts count_attention(const struct kn_ops *o, int type, int h
 	assert_int_equal(o->step_begin(b, &s), 0);
 	assert_int_equal(o->attention(b, q, GROUP, &kv, 0, &how, out), 0);
 	assert_int_equal(o->step_end(b), 0);
-	struct emu_counts c = counted("attend_tiles");
+	struct emu_counts c = counted("attend_");
 	count(false);
 	drop(o, b, q);
 	drop(o, b, out);
