@@ -2,7 +2,7 @@
  *
  * Launches attention of prompts without parts (attention_prompts.h).
  */
-#include "kernels/cuda/attention_prompts.h"
+#include "kernels/cuda/attention_groups.h"
 
 enum {
 #ifdef KN_EMULATED
@@ -29,10 +29,23 @@ static int launch_rows(struct kn_backend *b, const struct kn_attn_call *c, int n
 	return KN_LAUNCH(b->dev, (attend_prompt<KIND, WIDE, ROWS, PROMPT_WARPS>), grid, P::threads, P::all, call);
 }
 
+template <int KIND, int WIDE>
+static int launch_groups(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
+{
+	typedef struct group_plan<WIDE> P;
+	struct kn_attn_call call = *c;
+	call.n_tiles = (KN_ITEM_ROWS * c->group + P::asked - 1) / P::asked;
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * call.n_tiles));
+	return KN_LAUNCH(b->dev, (attend_group<KIND, WIDE>), grid, P::threads, P::all, call);
+}
+
 /* Two sets of queries a warp where the device has the memory and the items fill the blocks. */
 template <int KIND> static int launch_kind(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
 	typedef struct prompt_plan<128, 2, PROMPT_WARPS> TWO;
+	if (dev_has_wgmma(b->dev) && c->attn.softcap <= 0)
+		return c->pages.head_dim == 64 ? launch_groups<KIND, 64>(b, c, n_items)
+					       : launch_groups<KIND, 128>(b, c, n_items);
 	if (c->pages.head_dim == 64)
 		return launch_rows<KIND, 64, 1>(b, c, n_items);
 	int64_t blocks = (int64_t)b->step->n_rows * c->n_heads / TWO::asked;

@@ -228,7 +228,7 @@ __device__ static inline void prompt_exp(float (*s)[COLUMNS][4], float (*base)[2
 
 /* As score() and weigh() for all rows. Weights that are 2^-126 of the largest or more, as almost all tiles have, take
  * one instruction each. */
-template <int KIND, int WIDE, int ROWS, class P>
+template <int KIND, int WIDE, int ROWS, bool CAPS, class P>
 __device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (*factor)[2], int tile, int t,
 					   bool masked, float (*s)[COLUMNS][4], uint32_t (*weights)[TILE / 16][4],
 					   struct so_far<WIDE> *b)
@@ -239,7 +239,7 @@ __device__ static inline void prompt_weigh(const struct kn_attn_call &c, float (
 		UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 			UNROLL_FOR(int e = 0; e < 4; e++)
 				s[m][n][e] *= factor[m][e / 2];
-	if (ROWS == 1 && cap > 0) /* two sets lack the registers, and are not asked */
+	if (CAPS && cap > 0)
 		UNROLL_FOR(int m = 0; m < ROWS; m++)
 			UNROLL_FOR(int n = 0; n < COLUMNS; n++)
 				UNROLL_FOR(int e = 0; e < 4; e++)
@@ -442,7 +442,7 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 			}
 		}
 		const unsigned char *unit = prompt_unit<P>(ring, P::key_units);
-		prompt_weigh<KIND, WIDE, ROWS, P>(
+		prompt_weigh<KIND, WIDE, ROWS, ROWS == 1, P>(
 		    c, factor, tile, t, tile * TILE < all_from || (tile + 1) * TILE > all_to, scores, weights, b);
 		UNROLL_FOR(int u = P::key_units; u < P::units; u++) {
 			if (u > P::key_units)

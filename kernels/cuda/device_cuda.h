@@ -7,7 +7,7 @@
 /* Keeps arrays with constant indices in registers. */
 #define UNROLL_FOR(...) _Pragma("unroll") for (__VA_ARGS__)
 
-extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
+extern __shared__ __align__(1024) unsigned char kn_shared_bytes[];
 
 __device__ static inline void *kn_shared(void) { return kn_shared_bytes; }
 

@@ -115,6 +115,32 @@ static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const struct kn_ma
 	}
 }
 
+static inline struct kn_matrices kn_rows_at(const void *shared, int group_bytes)
+{
+	return {(const uint8_t *)shared, group_bytes};
+}
+
+template <int NT, bool BF16>
+static inline void kn_wgmma_rows(float (*d)[4], const uint32_t *a, const struct kn_matrices &b, bool add)
+{
+	int lane = (int)threadIdx.x % 32;
+	for (int n = 0; n < NT; n++) {
+		uint32_t both[2] = {};
+		for (int i = 0; i < 4; i++) {
+			int row = lane % 4 * 2 + i % 2 + i / 2 * 8, chunk = n % 8 ^ row % 8;
+			uint16_t x;
+			memcpy(&x, b.at + n / 8 * b.tile_bytes + row * 128 + chunk * 16 + lane / 4 * 2, sizeof x);
+			both[i / 2] |= (uint32_t)x << i % 2 * 16;
+		}
+		for (int i = 0; i < 4 && !add; i++)
+			d[n][i] = 0;
+		if (BF16)
+			kn_mma_bf16_16816(d[n], a, both);
+		else
+			kn_mma_f16_16816(d[n], a, both);
+	}
+}
+
 /* The device has so many multiprocessors, 2 at first, by which products are shared out; 0: none has these products. */
 extern "C" void sluice_emulation_wgmma(int processors);
 
