@@ -263,6 +263,17 @@ static void attend(struct world *w, int first, int n, const float *q, const stru
 	assert_int_equal(r->o->step_end(r->b), 0);
 }
 
+/* All rows, where the device lacks products of warp groups. A device has one way. */
+static void attend_without_groups(struct world *w, const float *q, const struct kn_attn *how, float *out)
+{
+	bool emulated = !on_device() && !on_standin();
+	if (emulated)
+		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 0));
+	attend(w, 0, ROWS, q, how, out);
+	if (emulated)
+		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
+}
+
 static void attention_case(const struct shape *shape)
 {
 	struct world w;
@@ -291,6 +302,8 @@ static void attention_case(const struct shape *shape)
 	attend(&w, 0, 8, q, &how, part);
 	attend(&w, 8, PROMPT - 8, q, &how, part + 8 * row);
 	assert_memory_equal(part, out, PROMPT * row * sizeof *out);
+	attend_without_groups(&w, q, &how, part);
+	assert_memory_equal(part, out, n * sizeof *out);
 	check_guards(out, n);
 	check_guards(part, n);
 	check_guards(q, n);
@@ -474,6 +487,8 @@ static void tiny_case(int head_dim, int group)
 		q[i] = 1;
 	const struct kn_attn how = {.scale = 1};
 	attend(&w, 0, ROWS, q, &how, out);
+	attend_without_groups(&w, q, &how, alone);
+	assert_memory_equal(alone, out, n * sizeof *out);
 	for (int i = 0; i < PROMPT; i++) {
 		const float *mine = out + (size_t)i * row;
 		attend(&w, i, 1, q, &how, alone);
