@@ -23,28 +23,30 @@ template <int WIDE> struct group_plan {
 	static constexpr int pages = TILE / LEAST_PAGE; /* of the values that a thread loads */
 };
 
-/* Offset of the page's block that has position pos, or, if pos is outside the thread block's positions, of the nearest
- * one that exists. */
-__device__ static inline int64_t near_block(const struct kn_attn_call &c, const struct span &s, int pos)
+/* Lane l's part of what a warp looks up for a tile: the block of positions 16 (l % 4)… of it, or, if they are outside the
+ * thread block's, of the nearest that exist. */
+__device__ static inline int find_block(const struct kn_attn_call &c, const struct span &s, int tile, int t)
 {
-	int shift = c.pages.page_shift, index = pos >> shift, least = s.from >> shift, most = (s.to - 1) >> shift;
-	index = index > most ? most : index;
-	index = index < least ? least : index;
-	return block_of(c.pages, c.pages.table[s.seq * c.pages.row + index],
-			c.pages.layer * c.pages.n_kv_heads + s.kv_head);
+	int shift = c.pages.page_shift, index = (tile * TILE + t % 4 * LEAST_PAGE) >> shift;
+	index = index > (s.to - 1) >> shift ? (s.to - 1) >> shift : index;
+	index = index < s.from >> shift ? s.from >> shift : index;
+	return c.pages.table[s.seq * c.pages.row + index] * (c.pages.n_layers * c.pages.n_kv_heads) +
+	       c.pages.layer * c.pages.n_kv_heads + s.kv_head;
 }
 
-/* Starts loading a tile's keys, if there is one: of each 16 elements one chunk of 8 positions a thread. */
+/* Starts loading a tile's keys, if there is one: of each 16 elements one chunk of 8 positions a thread. block: from
+ * find_block. */
 template <int WIDE>
-__device__ static inline void load_keys(const struct kn_attn_call &c, const struct span &s, int tile, unsigned char *to,
-					int t)
+__device__ static inline void load_keys(const struct kn_attn_call &c, const struct span &s, int block, int tile,
+					unsigned char *to, int t)
 {
 	t = kn_anew(t);
 	tile = kn_anew(tile);
 	int pos = tile * TILE + t % 8 * 8, tokens = c.pages.page_tokens;
+	block = kn_shuffle_int(block, t % 8 / 2);
 	if (tile * TILE < s.to) {
-		const uint8_t *at =
-		    c.k + near_block(c, s, pos) + (uint32_t)(t / 8 * tokens + (pos & (tokens - 1))) * 2;
+		const uint8_t *at = c.k + (int64_t)block * (int)c.pages.head_bytes +
+				    (uint32_t)(t / 8 * tokens + (pos & (tokens - 1))) * 2;
 		to += 16 * place_of<8>(t / 8, t % 8);
 		UNROLL_FOR(int i = 0; i < WIDE / 16; i++)
 			kn_cp_async16(to + i * 2048, at + (uint32_t)(32 * i * tokens));
@@ -54,21 +56,20 @@ __device__ static inline void load_keys(const struct kn_attn_call &c, const stru
 
 /* The same of its values: of each 16 positions a chunk of 8 of each 64 elements. */
 template <int WIDE>
-__device__ static inline void load_values(const struct kn_attn_call &c, const struct span &s, int tile,
+__device__ static inline void load_values(const struct kn_attn_call &c, const struct span &s, int block, int tile,
 					  unsigned char *to, int t)
 {
 	t = kn_anew(t);
 	tile = kn_anew(tile);
 	int pos = tile * TILE + t / 8, tokens = c.pages.page_tokens;
-	if (tile * TILE < s.to) {
-		to += 16 * place_of<8>(t / 8, t % 8);
-		UNROLL_FOR(int i = 0; i < TILE / 16; i++, pos += 16) {
-			bool there = pos >= s.from && pos < s.to;
-			const uint8_t *at = c.v + near_block(c, s, pos) +
-					    (uint32_t)((pos & (tokens - 1)) * WIDE + t % 8 * 8) * 2;
-			UNROLL_FOR(int j = 0; j < WIDE / 64; j++)
-				kn_cp_async16_or_zero(to + i * 2048 + j * TILE * 128, at + 128 * j, there);
-		}
+	to += 16 * place_of<8>(t / 8, t % 8);
+	UNROLL_FOR(int i = 0; i < TILE / 16; i++, pos += 16) {
+		int from = kn_shuffle_int(block, i);
+		bool there = pos >= s.from && pos < s.to;
+		const uint8_t *at = c.v + (int64_t)from * (int)c.pages.head_bytes +
+				    (uint32_t)((pos & (tokens - 1)) * WIDE + t % 8 * 8) * 2;
+		UNROLL_FOR(int j = 0; j < WIDE / 64; j++)
+			kn_cp_async16_or_zero(to + i * 2048 + j * TILE * 128, at + 128 * j, there);
 	}
 	kn_cp_async_commit();
 }
@@ -127,13 +128,15 @@ __global__ void BLOCKS_AT_LEAST(4 * KN_WARP, (group_plan<WIDE>::blocks)) attend_
 	s.seq = c.row_seq[place.item.row];
 	if (place.begin >= end || !find_span<false>(c, place.item, place.begin, end, &s))
 		return; /* every thread of the block */
-	load_keys<WIDE>(c, s, s.first_tile, keys, t);
-	load_values<WIDE>(c, s, s.first_tile, values, t);
+	int block = find_block(c, s, s.first_tile, t); /* of the tile whose values are next */
+	load_keys<WIDE>(c, s, block, s.first_tile, keys, t);
+	load_values<WIDE>(c, s, block, s.first_tile, values, t);
 	struct queries<P> w;
 	find_queries<KIND, WIDE>(c, place.item, s.kv_head, place.begin + t / KN_WARP * QUERIES, t % KN_WARP, &w);
 	begin_merge<WIDE, 1, P>(keys, t);
 	struct so_far<WIDE> b;
 	begin_block(&b);
+	block = find_block(c, s, s.first_tile + 1, t);
 #pragma unroll 1
 	for (int tile = s.first_tile; tile * TILE < s.to; tile++) {
 		bool last = (tile + 1) * TILE >= s.to;
@@ -142,21 +145,22 @@ __global__ void BLOCKS_AT_LEAST(4 * KN_WARP, (group_plan<WIDE>::blocks)) attend_
 		await_side();
 		group_keys<KIND, WIDE>(w, keys, scores[0]);
 		kn_barrier(); /* the keys are no longer needed */
-		load_keys<WIDE>(c, s, tile + 1, keys, t);
+		load_keys<WIDE>(c, s, block, tile + 1, keys, t);
 		prompt_weigh<KIND, WIDE, 1, false, P>(c, &w.factor, tile, t,
 					       tile * TILE < w.all_from || (tile + 1) * TILE > w.all_to, scores,
 					       weights, &b);
 		await_side();
 		group_values<KIND, WIDE>(weights[0], values, &b);
 		kn_barrier();
-		load_values<WIDE>(c, s, tile + 1, values, t);
+		load_values<WIDE>(c, s, block, tile + 1, values, t);
+		block = find_block(c, s, tile + 2, t);
 		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && !last)
 			continue;
-		int block = tile * TILE / KN_ATTN_BLOCK;
+		int at = tile * TILE / KN_ATTN_BLOCK;
 		end_block(&b);
-		prompt_merge<WIDE, 1, P>(c, &b, t, block,
-					 block * KN_ATTN_BLOCK < w.all_to && (block + 1) * KN_ATTN_BLOCK > w.all_from,
-					 last, keys);
+		prompt_merge<WIDE, 1, P>(c, &b, t, at,
+					 at * KN_ATTN_BLOCK < w.all_to && (at + 1) * KN_ATTN_BLOCK > w.all_from, last,
+					 keys);
 	}
 	kn_cp_async_wait<0>();
 #else

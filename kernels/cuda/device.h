@@ -166,6 +166,7 @@ struct alignas(8) kn_f2 {
  *  kn_wgmma_rows<NT, BF16>(d, a, b, add): the same (NT 8, 16) of a B that has its 16 rows in shared memory, each 128 bytes
  *    of 64 columns, whose chunks of 16 bytes are permuted: chunk i is at i XOR the row's number, modulo 8. The first row
  *    is at a multiple of 1024 bytes; the next 64 columns are group_bytes on: kn_rows_at(first row, group_bytes).
+ *  kn_shuffle_int(v, lane) *: v of that lane.
  *  kn_any(v) *: whether v is true for any lane of the warp.
  *  kn_exp2_normal(x): exp2f(x), with its bits, of -INFINITY, NaN, and x of at least KN_EXP2_LEAST, in one instruction.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.

@@ -31,6 +31,8 @@ __device__ static inline void kn_begin(void)
 
 __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
 
+__device__ static inline int kn_shuffle_int(int v, int lane) { return __shfl_sync(0xFFFFFFFFu, v, lane); }
+
 __device__ static inline bool kn_any(bool v) { return __any_sync(0xFFFFFFFFu, v) != 0; }
 
 __device__ static inline float kn_exp2_normal(float x)

@@ -52,6 +52,7 @@ void kn_barrier(void);
 static inline void kn_in_order(void) {}
 static inline int kn_anew(int v) { return v; }
 float kn_shuffle_xor(float v, int mask);
+int kn_shuffle_int(int v, int lane);
 bool kn_any(bool v);
 
 /* The values of a warp's lanes: lanes that only shuffle for a while meet once for all of it, since each meeting costs
