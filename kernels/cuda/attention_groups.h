@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of prompts as attention_prompts.h computes it, with the same bits, by warp groups on devices that have their
- * products (kn_wgmma_rows). A thread block is one group of 64 queries, 16 a warp. It has the queries in registers, and
- * in shared memory one tile's keys [element][64 positions] and values [64 positions][element] in rows of 128 bytes, as
- * the products take them. While the group computes weights, the next tile's keys are on their way; while it multiplies
- * the next keys, the next values. Three blocks share a multiprocessor: one's products run beside the others' weights.
+ * Attention of prompts as attention_prompts.h computes it, with the same bits, by warp groups on devices that have
+ * their products (kn_wgmma_rows). A thread block is one group of 64 queries, 16 a warp. It has the queries in
+ * registers, and in shared memory one tile's keys [element][64 positions] and values [64 positions][element] in rows of
+ * 128 bytes, as the products take them. While the group computes weights, the next tile's keys are on their way; while
+ * it multiplies the next keys, the next values. Three blocks share a multiprocessor: one's products run beside the
+ * others' weights.
  */
 #ifndef KERNELS_CUDA_ATTENTION_GROUPS_H
 #define KERNELS_CUDA_ATTENTION_GROUPS_H
@@ -19,7 +20,7 @@ template <int WIDE> struct group_plan {
 	static constexpr int values_at = 2 * side; /* of the blocks before */
 	static constexpr int ends_at = values_at + WIDE / 8 * threads * 16;
 	static constexpr int all = ends_at + threads * 4;
-	static constexpr int blocks = 3; /* per multiprocessor */
+	static constexpr int blocks = 3;                /* per multiprocessor */
 	static constexpr int pages = TILE / LEAST_PAGE; /* of the values that a thread loads */
 };
 
@@ -127,7 +128,7 @@ __global__ void BLOCKS_AT_LEAST(4 * KN_WARP, (group_plan<WIDE>::blocks)) attend_
 	s.kv_head = place.kv_head;
 	s.seq = c.row_seq[place.item.row];
 	if (place.begin >= end || !find_span<false>(c, place.item, place.begin, end, &s))
-		return; /* every thread of the block */
+		return;                                /* every thread of the block */
 	int block = find_block(c, s, s.first_tile, t); /* of the tile whose values are next */
 	load_keys<WIDE>(c, s, block, s.first_tile, keys, t);
 	load_values<WIDE>(c, s, block, s.first_tile, values, t);
@@ -147,8 +148,8 @@ __global__ void BLOCKS_AT_LEAST(4 * KN_WARP, (group_plan<WIDE>::blocks)) attend_
 		kn_barrier(); /* the keys are no longer needed */
 		load_keys<WIDE>(c, s, block, tile + 1, keys, t);
 		prompt_weigh<KIND, WIDE, 1, false, P>(c, &w.factor, tile, t,
-					       tile * TILE < w.all_from || (tile + 1) * TILE > w.all_to, scores,
-					       weights, &b);
+						      tile * TILE < w.all_from || (tile + 1) * TILE > w.all_to, scores,
+						      weights, &b);
 		await_side();
 		group_values<KIND, WIDE>(weights[0], values, &b);
 		kn_barrier();
@@ -158,9 +159,8 @@ __global__ void BLOCKS_AT_LEAST(4 * KN_WARP, (group_plan<WIDE>::blocks)) attend_
 			continue;
 		int at = tile * TILE / KN_ATTN_BLOCK;
 		end_block(&b);
-		prompt_merge<WIDE, 1, P>(c, &b, t, at,
-					 at * KN_ATTN_BLOCK < w.all_to && (at + 1) * KN_ATTN_BLOCK > w.all_from, last,
-					 keys);
+		prompt_merge<WIDE, 1, P>(
+		    c, &b, t, at, at * KN_ATTN_BLOCK < w.all_to && (at + 1) * KN_ATTN_BLOCK > w.all_from, last, keys);
 	}
 	kn_cp_async_wait<0>();
 #else

@@ -43,7 +43,7 @@ template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
 	static constexpr int ends_at = values_at + ROWS * WIDE / 8 * threads * 16;
 	static constexpr int all = ends_at + ROWS * threads * 4;
 	static constexpr int blocks = ROWS * WIDE > 128 ? 2 : PROMPT_BLOCKS; /* per multiprocessor */
-	static constexpr int pages = value_rows / LEAST_PAGE;    /* of the values that a thread loads */
+	static constexpr int pages = value_rows / LEAST_PAGE;                /* of the values that a thread loads */
 	static_assert(threads * 4 * 16 == unit && units % slots == 0, "four loads a thread");
 };
 
