@@ -37,8 +37,10 @@ enum {
 	AHEAD = 8,         /* parts in flight per thread */
 	MERGED_PARTS = 16, /* most that the blocks of attention merge */
 	MAX_HEAD = 512,    /* fits the shared memory of every device */
-	/* From this many thread blocks on, parts gain nothing: a large device runs a few hundred at a time. */
+	/* From this many thread blocks on, parts gain nothing: a large device runs a few hundred at a time. Of those of
+	 * attention_prompts.h, which parts would do without, one for each is enough. */
 	ENOUGH = 1024,
+	ENOUGH_PROMPT = 256,
 #ifdef KN_EMULATED
 	SCRATCH = 64 << 10, /* so that small tests cover both paths */
 #else
@@ -458,9 +460,11 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 		return attend_alone(b, c, items, n_items, row_bytes);
 	/* Long runs of rows give enough thread blocks without parts. */
 	int64_t n_rows = alone ? n_items : b->step->n_rows, blocks = n_rows * c->group / tile * c->pages.n_kv_heads;
-	if (n_blocks == 1 || n_rows * row_bytes > SCRATCH || (!alone && blocks >= ENOUGH))
-		c->n_parts = 0;
-	else if (kn_cuda_room(b, &b->scratch, (size_t)(n_rows * row_bytes)) != 0)
+	c->n_parts = 0;
+	int enough = mma && kn_attn_prompt_can(c) ? ENOUGH_PROMPT : ENOUGH;
+	if (n_blocks > 1 && n_rows * row_bytes <= SCRATCH && (alone || blocks < enough))
+		c->n_parts = n_blocks;
+	if (c->n_parts > 0 && kn_cuda_room(b, &b->scratch, (size_t)(n_rows * row_bytes)) != 0)
 		return SL_EIO;
 	c->parts = (float *)b->scratch.at;
 	int rc = mma ? kn_attn_mma(b, c, n_items) : launch_exact(b, c, n_items);

@@ -88,6 +88,9 @@ __device__ static inline float *kn_attn_part(const struct kn_attn_call &c, int r
 int kn_attn_mma_tile(bool alone);
 /* Whether the tensor core kernels support that head_dim. */
 bool kn_attn_mma_can(int head_dim);
+/* Whether they have kernels for prompts without parts (attention_prompts.h) for that call: heads and pages as most
+ * models have. */
+bool kn_attn_prompt_can(const struct kn_attn_call *c);
 /* Launches it for c->items. Single rows are always in parts. */
 int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 /* The same, for one kind of pages: KN_F16; KN_BF16; KN_KV_Q8 and KN_FP8. */

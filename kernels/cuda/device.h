@@ -42,6 +42,8 @@ void dev_close(struct dev *d);
 const char *dev_describe(const struct dev *d);
 /* Its bus address, "0000:1b:00.0"; "": none. Borrowed from d. */
 const char *dev_pci(const struct dev *d);
+/* Bytes of shared memory that one thread block can have: at least 48 KiB. */
+int dev_shared_most(const struct dev *d);
 /* The first error; "" if none. */
 const char *dev_fault(const struct dev *d);
 
@@ -130,6 +132,11 @@ struct alignas(16) kn_u4 {
 struct alignas(16) kn_f4 {
 	float x, y, z, w;
 };
+struct alignas(8) kn_f2 {
+	float x, y;
+};
+/* The least argument of kn_exp2_normal but -INFINITY. */
+#define KN_EXP2_LEAST (-126.0f)
 
 /* Both forms also provide these functions. All 32 lanes of a warp must call those marked *. Lane l has g = l / 4 and
  * t = l % 4. A pair is two 16-bit numbers in one word, the first in the lower half.
@@ -158,6 +165,12 @@ struct alignas(16) kn_f4 {
  *    kn_wgmma_commit() and kn_wgmma_wait<N>() (but for the last N groups): till then a and d are not to be touched.
  *    kn_wgmma_begin() before the first of a group, kn_wgmma_sees_shared() between the wait for kn_cp_async's copies and
  *    the barrier. Only where KN_CODE_HAS_WGMMA, on devices with dev_has_wgmma.
+ *  kn_wgmma_rows<NT, BF16>(d, a, b, add): the same (NT 8, 16) of a B that has its 16 rows in shared memory, each 128 bytes
+ *    of 64 columns, whose chunks of 16 bytes are permuted: chunk i is at i XOR the row's number, modulo 8. The first row
+ *    is at a multiple of 1024 bytes; the next 64 columns are group_bytes on: kn_rows_at(first row, group_bytes).
+ *  kn_shuffle_int(v, lane) *: v of that lane.
+ *  kn_any(v) *: whether v is true for any lane of the warp.
+ *  kn_exp2_normal(x): exp2f(x), with its bits, of -INFINITY, NaN, and x of at least KN_EXP2_LEAST, in one instruction.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.
  *  kn_exp2(x): 2^x, off by at most 2^-22 of itself and not the same everywhere; 0 below 2^-126.

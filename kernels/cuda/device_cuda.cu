@@ -86,6 +86,7 @@ struct dev {
 	char name[160], pci[16];
 	int capability;
 	int processors;
+	int shared_most;
 	bool dependent; /* kernels may be started before the last one ends */
 	struct kn_spills spills;
 };
@@ -200,12 +201,15 @@ static cudaError_t make_events(struct dev *d)
 __global__ void nothing(void) { kn_begin(); }
 
 /* Whether this build has code for the device, its own or PTX; and whether that code was compiled for an architecture
- * with dependent launches. What the driver makes of older PTX has no instruction that waits. */
+ * with dependent launches. What the driver makes of older PTX has no instruction that waits. Also how much memory a block
+ * can share. */
 static cudaError_t find_code(struct dev *d)
 {
 	cudaFuncAttributes a;
 	cudaError_t rc = cudaFuncGetAttributes(&a, (const void *)nothing);
 	d->dependent = rc == cudaSuccess && a.ptxVersion >= 90;
+	if (rc == cudaSuccess)
+		rc = cudaDeviceGetAttribute(&d->shared_most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
 	return rc;
 }
 
@@ -251,6 +255,8 @@ void dev_close(struct dev *d)
 const char *dev_describe(const struct dev *d) { return d->line; }
 
 cudaStream_t dev_stream(const struct dev *d) { return d->stream; }
+
+int dev_shared_most(const struct dev *d) { return d->shared_most; }
 
 int dev_capability(const struct dev *d) { return d->capability; }
 

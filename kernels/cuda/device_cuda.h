@@ -7,7 +7,7 @@
 /* Keeps arrays with constant indices in registers. */
 #define UNROLL_FOR(...) _Pragma("unroll") for (__VA_ARGS__)
 
-extern __shared__ __align__(16) unsigned char kn_shared_bytes[];
+extern __shared__ __align__(1024) unsigned char kn_shared_bytes[];
 
 __device__ static inline void *kn_shared(void) { return kn_shared_bytes; }
 
@@ -16,6 +16,12 @@ __device__ static inline void kn_barrier(void) { __syncthreads(); }
 __device__ static inline void kn_warp_barrier(void) { __syncwarp(); }
 
 __device__ static inline void kn_in_order(void) { __syncwarp(); }
+
+__device__ static inline int kn_anew(int v)
+{
+	asm volatile("" : "+r"(v));
+	return v;
+}
 
 /* PTX ISA, "griddepcontrol": waits for the kernels before this one and sees what they wrote. */
 __device__ static inline void kn_begin(void)
@@ -26,6 +32,17 @@ __device__ static inline void kn_begin(void)
 }
 
 __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
+
+__device__ static inline int kn_shuffle_int(int v, int lane) { return __shfl_sync(0xFFFFFFFFu, v, lane); }
+
+__device__ static inline bool kn_any(bool v) { return __any_sync(0xFFFFFFFFu, v) != 0; }
+
+__device__ static inline float kn_exp2_normal(float x)
+{
+	float r;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+	return r;
+}
 
 template <typename TREE> __device__ static inline float kn_tree(float v) { return TREE::of(v); }
 

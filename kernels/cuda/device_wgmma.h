@@ -16,6 +16,14 @@ __device__ static inline struct kn_matrices kn_matrices_at(const void *shared, i
 	return {at | (uint64_t)(128 >> 4) << 16 | rows << 32};
 }
 
+/* With the swizzle of 128 bytes (bit 62), which is on address bits 4 to 6 by bits 7 to 9: the next 8 of k are 8 rows of
+ * 128 bytes on, the next 64 columns group_bytes. */
+__device__ static inline struct kn_matrices kn_rows_at(const void *shared, int group_bytes)
+{
+	uint64_t at = (kn_shared_address(shared) & 0x3FFFF) >> 4, groups = (uint64_t)group_bytes >> 4;
+	return {at | groups << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62};
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define KN_CODE_HAS_WGMMA 1
 
@@ -70,11 +78,15 @@ __device__ static inline void kn_wgmma_sees_shared(void)
 #define WGMMA_ADD_16 "%69"
 #define WGMMA_REST_24 "}, {%96, %97, %98, %99}, %100, p, 1, 1, 0;}"
 #define WGMMA_ADD_24 "%101"
-#define WGMMA(nt, n, type)                                                                               \
+#define WGMMA_ROWS_8 "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;}"
+#define WGMMA_ROWS_16 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;}"
+#define WGMMA(nt, n, type) WGMMA_OF(nt, n, type, WGMMA_REST_##nt)
+#define WGMMA_BY_ROWS(nt, n, type) WGMMA_OF(nt, n, type, WGMMA_ROWS_##nt)
+#define WGMMA_OF(nt, n, type, rest)                                                                               \
 	asm volatile("{.reg .pred p;\n"                                                                  \
 		     "setp.ne.b32 p, " WGMMA_ADD_##nt ", 0;\n"                                           \
 		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" WGMMA_LIST_##nt \
-		     WGMMA_REST_##nt                                                                     \
+		     rest                                                                                \
 		     : WGMMA_SUMS_##nt                                                                   \
 		     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.descriptor), "r"(add ? 1 : 0))
 
@@ -89,6 +101,16 @@ __device__ static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const s
 	if constexpr (NT == 16 && !BF16) WGMMA(16, 128, "f16");
 	if constexpr (NT == 24 && BF16) WGMMA(24, 192, "bf16");
 	if constexpr (NT == 24 && !BF16) WGMMA(24, 192, "f16");
+}
+
+template <int NT, bool BF16>
+__device__ static inline void kn_wgmma_rows(float (*d)[4], const uint32_t *a, const struct kn_matrices &b, bool add)
+{
+	static_assert(NT == 8 || NT == 16, "a width that has its instruction here");
+	if constexpr (NT == 8 && BF16) WGMMA_BY_ROWS(8, 64, "bf16");
+	if constexpr (NT == 8 && !BF16) WGMMA_BY_ROWS(8, 64, "f16");
+	if constexpr (NT == 16 && BF16) WGMMA_BY_ROWS(16, 128, "bf16");
+	if constexpr (NT == 16 && !BF16) WGMMA_BY_ROWS(16, 128, "f16");
 }
 // clang-format on
 #else

@@ -555,10 +555,10 @@ void emu_cp_async_wait(int n)
 	copy_now(t, ready);
 }
 
-/* Whether a device takes a launch: of 9.0, 227 KiB shared; 65535 blocks but along x. */
+/* Whether a device takes a launch: 65535 blocks but along x. */
 static bool fits(const struct kn_command *c, const dim3 &grid, int n)
 {
-	return n >= 1 && n <= MAX_THREADS && n % KN_WARP == 0 && c->shared <= 227 << 10 && grid.y <= 65535 &&
+	return n >= 1 && n <= MAX_THREADS && n % KN_WARP == 0 && c->shared <= EMU_SHARED_MOST && grid.y <= 65535 &&
 	       grid.z <= 65535 && grid.x >= 1 && grid.y >= 1 && grid.z >= 1;
 }
 

@@ -40,6 +40,9 @@ emu_dim emu_thread_idx(void);
 emu_dim emu_block_idx(void);
 emu_dim emu_block_dim(void);
 emu_dim emu_grid_dim(void);
+/* Bytes of shared memory that a block can have. */
+enum { EMU_SHARED_MOST = 227 << 10 };
+
 #define threadIdx (emu_thread_idx())
 #define blockIdx (emu_block_idx())
 #define blockDim (emu_block_dim())
@@ -49,7 +52,10 @@ void *kn_shared(void);
 void kn_barrier(void);
 void kn_warp_barrier(void);
 static inline void kn_in_order(void) {}
+static inline int kn_anew(int v) { return v; }
 float kn_shuffle_xor(float v, int mask);
+int kn_shuffle_int(int v, int lane);
+bool kn_any(bool v);
 
 /* The values of a warp's lanes: lanes that only shuffle for a while meet once for all of it, since each meeting costs
  * 32 switches. */
@@ -112,6 +118,32 @@ static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const struct kn_ma
 	}
 }
 
+static inline struct kn_matrices kn_rows_at(const void *shared, int group_bytes)
+{
+	return {(const uint8_t *)shared, group_bytes};
+}
+
+template <int NT, bool BF16>
+static inline void kn_wgmma_rows(float (*d)[4], const uint32_t *a, const struct kn_matrices &b, bool add)
+{
+	int lane = (int)threadIdx.x % 32;
+	for (int n = 0; n < NT; n++) {
+		uint32_t both[2] = {};
+		for (int i = 0; i < 4; i++) {
+			int row = lane % 4 * 2 + i % 2 + i / 2 * 8, chunk = n % 8 ^ row % 8;
+			uint16_t x;
+			memcpy(&x, b.at + n / 8 * b.tile_bytes + row * 128 + chunk * 16 + lane / 4 * 2, sizeof x);
+			both[i / 2] |= (uint32_t)x << i % 2 * 16;
+		}
+		for (int i = 0; i < 4 && !add; i++)
+			d[n][i] = 0;
+		if (BF16)
+			kn_mma_bf16_16816(d[n], a, both);
+		else
+			kn_mma_f16_16816(d[n], a, both);
+	}
+}
+
 /* The device has so many multiprocessors, 2 at first, by which products are shared out; 0: none has these products. */
 extern "C" void sluice_emulation_wgmma(int processors);
 
@@ -145,6 +177,9 @@ static inline float kn_fma(float a, float b, float c) { return a * b + c; }
 
 /* One rounding, which exact differences rely on. */
 static inline double kn_fma(double a, double b, double c) { return fma(a, b, c); }
+
+/* Zero where a device's instruction flushes what is subnormal. */
+static inline float kn_exp2_normal(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 
 static inline float kn_bits_float(uint32_t bits) { return kn_f32_from_bits(bits); }
 

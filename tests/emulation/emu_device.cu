@@ -288,6 +288,8 @@ const char *dev_describe(const struct dev *) { return "CUDA kernels emulated on 
 
 const char *dev_pci(const struct dev *) { return ""; }
 
+int dev_shared_most(const struct dev *) { return EMU_SHARED_MOST; }
+
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
 	if (d->base.fault[0] != '\0')

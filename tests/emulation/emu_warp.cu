@@ -32,6 +32,18 @@ float kn_shuffle_xor(float v, int mask)
 	return (t - t->n)[t->n ^ mask].given[t->turn % 2].f;
 }
 
+int kn_shuffle_int(int v, int lane)
+{
+	struct emu_thread *t = emu_self;
+	uint32_t bits = (uint32_t)v;
+	memcpy(&next_turn(t, SHUFFLE)->f, &bits, sizeof bits);
+	emu_all_lanes(NULL);
+	memcpy(&bits, &(t - t->n % KN_WARP)[lane].given[t->turn % 2].f, sizeof bits);
+	return (int)bits;
+}
+
+bool kn_any(bool v) { return kn_warp_max(v ? 1.0f : 0.0f) > 0; }
+
 struct emu_lanes operator+(const struct emu_lanes &a, const struct emu_lanes &b)
 {
 	struct emu_lanes r;

@@ -263,6 +263,17 @@ static void attend(struct world *w, int first, int n, const float *q, const stru
 	assert_int_equal(r->o->step_end(r->b), 0);
 }
 
+/* All rows, where the device lacks products of warp groups. A device has one way. */
+static void attend_without_groups(struct world *w, const float *q, const struct kn_attn *how, float *out)
+{
+	bool emulated = !on_device() && !on_standin();
+	if (emulated)
+		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 0));
+	attend(w, 0, ROWS, q, how, out);
+	if (emulated)
+		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
+}
+
 static void attention_case(const struct shape *shape)
 {
 	struct world w;
@@ -291,6 +302,8 @@ static void attention_case(const struct shape *shape)
 	attend(&w, 0, 8, q, &how, part);
 	attend(&w, 8, PROMPT - 8, q, &how, part + 8 * row);
 	assert_memory_equal(part, out, PROMPT * row * sizeof *out);
+	attend_without_groups(&w, q, &how, part);
+	assert_memory_equal(part, out, n * sizeof *out);
 	check_guards(out, n);
 	check_guards(part, n);
 	check_guards(q, n);
@@ -445,13 +458,65 @@ static void test_extremes(void **arg)
 	}
 }
 
+/* Weights below float32's normal numbers, which fast exponentials flush to zero, times values as large. */
+static void tiny_case(int head_dim, int group)
+{
+	const struct shape shape = {.type = KN_BF16, .head_dim = head_dim, .group = group, .page_tokens = 16};
+	enum { SEEN = 3, LARGE = 7 }; /* positions: of the largest score, of the only value */
+	struct world w;
+	make_world(&w, &shape);
+	write_all(&w);
+	struct rig *r = &w.rigs[1];
+	size_t kv_row = (size_t)(KV_HEADS * head_dim), row = (size_t)(w.n_heads * head_dim), n = ROWS * row;
+	float *k = memory(r, kv_row * sizeof *k, 0), *v = memory(r, kv_row * sizeof *v, 0);
+	float *q = memory(r, n * sizeof *q, 0), *out = guarded(r->o, r->b, n), *alone = guarded(r->o, r->b, n);
+	const struct kn_rope rope = {.n_rot = 0};
+	for (int32_t pos = 0, seq = 0; pos < lengths[0]; pos++) {
+		struct kn_step step = step_of(&w, 0, 1);
+		step.row_pos = &pos;
+		step.row_seq = &seq;
+		for (size_t i = 0; i < kv_row; i++) {
+			k[i] = pos != SEEN && i % (size_t)head_dim == 0 ? -90 : 0;
+			v[i] = pos == LARGE ? 0x1p126f : 0;
+		}
+		assert_int_equal(r->o->step_begin(r->b, &step), 0);
+		assert_int_equal(r->o->rope_kv_write(r->b, &rope, q, w.n_heads, k, v, &r->kv, LAYER), 0);
+		assert_int_equal(r->o->step_end(r->b), 0);
+	}
+	for (size_t i = 0; i < n; i += (size_t)head_dim)
+		q[i] = 1;
+	const struct kn_attn how = {.scale = 1};
+	attend(&w, 0, ROWS, q, &how, out);
+	attend_without_groups(&w, q, &how, alone);
+	assert_memory_equal(alone, out, n * sizeof *out);
+	for (int i = 0; i < PROMPT; i++) {
+		const float *mine = out + (size_t)i * row;
+		attend(&w, i, 1, q, &how, alone);
+		assert_memory_equal(mine, alone, row * sizeof *out);
+		for (size_t d = 0; d < row; d++) /* a subnormal bfloat16 of four bits */
+			expect_near("a tiny weight", r->o, (double)mine[d], exp(-90) * 0x1p126, 0x1p-4 * 0.07);
+	}
+	give_up(r, k);
+	give_up(r, v);
+	give_up(r, q);
+	drop(r->o, r->b, out);
+	drop(r->o, r->b, alone);
+	drop_world(&w);
+}
+
+static void test_tiny_weights(void **arg)
+{
+	(void)arg;
+	tiny_case(64, 4);
+	tiny_case(128, 1);
+	tiny_case(128, 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_attention),
-	    cmocka_unit_test(test_odd_shapes),
-	    cmocka_unit_test(test_nan_queries),
-	    cmocka_unit_test(test_extremes),
+	    cmocka_unit_test(test_attention), cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_nan_queries),
+	    cmocka_unit_test(test_extremes),  cmocka_unit_test(test_tiny_weights),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
