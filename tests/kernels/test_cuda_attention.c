@@ -512,11 +512,51 @@ static void test_tiny_weights(void **arg)
 	tiny_case(128, 4);
 }
 
+/* In whatever order threads go on from one barrier to the next, prompts have the same bits. */
+static void order_case(int head_dim, int group)
+{
+	const struct shape shape = {
+	    .type = KN_F16, .head_dim = head_dim, .group = group, .page_tokens = 16, .sharpness = 1};
+	void (*set)(int, uint32_t);
+	void *symbol = cuda_function("sluice_emulation_order");
+	struct world w;
+	memcpy(&set, &symbol, sizeof set);
+	make_world(&w, &shape);
+	write_all(&w);
+	struct rig *r = &w.rigs[1];
+	size_t n = ROWS * (size_t)(w.n_heads * head_dim);
+	const struct kn_attn how = {.scale = 0.1f};
+	float *q = random_floats(r->o, r->b, n), *want = guarded(r->o, r->b, n), *out = guarded(r->o, r->b, n);
+	attend(&w, 0, ROWS, q, &how, want);
+	for (int order = 0; order < 3; order++) {
+		set(order, 7);
+		attend(&w, 0, ROWS, q, &how, out);
+		assert_memory_equal(out, want, n * sizeof *out);
+		attend_without_groups(&w, q, &how, out);
+		assert_memory_equal(out, want, n * sizeof *out);
+	}
+	set(0, 0);
+	drop(r->o, r->b, q);
+	drop(r->o, r->b, want);
+	drop(r->o, r->b, out);
+	drop_world(&w);
+}
+
+static void test_orders(void **arg)
+{
+	(void)arg;
+	if (on_device() || on_standin())
+		skip();
+	order_case(64, 4);
+	order_case(128, 1);
+	order_case(128, 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_attention), cmocka_unit_test(test_odd_shapes),   cmocka_unit_test(test_nan_queries),
-	    cmocka_unit_test(test_extremes),  cmocka_unit_test(test_tiny_weights),
+	    cmocka_unit_test(test_extremes),  cmocka_unit_test(test_tiny_weights), cmocka_unit_test(test_orders),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
