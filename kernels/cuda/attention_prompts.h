@@ -422,10 +422,11 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 	struct so_far<WIDE> b[ROWS];
 	UNROLL_FOR(int m = 0; m < ROWS; m++)
 		begin_block(&b[m]);
-	int spot = spot_of(t);
+
 #pragma unroll 1
 	for (int tile = s.first_tile; tile * TILE < l.to; tile++) {
 		bool last = (tile + 1) * TILE >= l.to;
+		int spot = spot_of(kn_anew(t)); /* a register less between tiles */
 		float scores[ROWS][COLUMNS][4];
 		uint32_t weights[ROWS][TILE / 16][4];
 		UNROLL_FOR(int m = 0; m < ROWS; m++)
