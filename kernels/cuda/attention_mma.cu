@@ -21,23 +21,26 @@ bool kn_attn_prompt_can(const struct kn_attn_call *c)
 	       (uintptr_t)c->out % 8 == 0;
 }
 
+template <class P>
+static int launch_plan(struct kn_backend *b, const struct kn_attn_call *c, int n_items, const char *name,
+		       void (*kernel)(struct kn_attn_call))
+{
+	struct kn_attn_call call = *c;
+	call.n_tiles = (KN_ITEM_ROWS * c->group + P::asked - 1) / P::asked;
+	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * call.n_tiles));
+	return kn_launch(b->dev, name, kernel, grid, P::threads, P::all, call);
+}
+
 template <int KIND, int WIDE, int ROWS>
 static int launch_rows(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
 	typedef struct prompt_plan<WIDE, ROWS, PROMPT_WARPS> P;
-	struct kn_attn_call call = *c;
-	call.n_tiles = (KN_ITEM_ROWS * c->group + P::asked - 1) / P::asked;
-	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * call.n_tiles));
-	return KN_LAUNCH(b->dev, (attend_prompt<KIND, WIDE, ROWS, PROMPT_WARPS>), grid, P::threads, P::all, call);
+	return launch_plan<P>(b, c, n_items, "attend_prompt", attend_prompt<KIND, WIDE, ROWS, PROMPT_WARPS>);
 }
 
 template <int KIND, int WIDE> static int launch_groups(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct group_plan<WIDE> P;
-	struct kn_attn_call call = *c;
-	call.n_tiles = (KN_ITEM_ROWS * c->group + P::asked - 1) / P::asked;
-	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * call.n_tiles));
-	return KN_LAUNCH(b->dev, (attend_group<KIND, WIDE>), grid, P::threads, P::all, call);
+	return launch_plan<struct group_plan<WIDE>>(b, c, n_items, "attend_group", attend_group<KIND, WIDE>);
 }
 
 /* Two sets of queries a warp where the device has the memory and the items fill the blocks. */
