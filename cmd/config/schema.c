@@ -774,12 +774,19 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	};
 }
 
+bool sluice_wants_device(const struct sluice_config *cfg)
+{
+	const char *name = backends[cfg->engine.backend];
+	return !cfg->echo.enabled && !sluice_has_upstream(cfg) &&
+	       (strcmp(name, "cuda") == 0 || (strcmp(name, "auto") == 0 && backend_device_plausible()));
+}
+
 void sluice_load_backends(const struct sluice_config *cfg)
 {
 	if (cfg->echo.enabled || sluice_has_upstream(cfg))
 		return;
-	/* Without a device the start only logs whether there is one. */
-	kn_plugin_load("cuda", strcmp(backends[cfg->engine.backend], "auto") == 0 && backend_device_plausible());
+	kn_plugin_load("cuda",
+		       sluice_wants_device(cfg)); /* where it is not wanted, the start logs whether there is one */
 	kn_plugin_load(backends[cfg->engine.backend], true);
 }
 

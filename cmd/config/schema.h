@@ -196,6 +196,8 @@ enum restart_need sluice_config_restart(const char *key);
 
 /* The engine's part. models: room for cfg->engine.models.n; everything borrows from cfg. */
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out);
+/* Whether the engine computes on a device if there is one. */
+bool sluice_wants_device(const struct sluice_config *cfg);
 /* Opens backends that are shared objects while this process can still read their files. */
 void sluice_load_backends(const struct sluice_config *cfg);
 /* engine.serves has the model, or is empty. */

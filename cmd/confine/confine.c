@@ -65,23 +65,6 @@ static void add_library_path(struct paths *p)
 	}
 }
 
-static void add_devices(struct paths *p)
-{
-	static const char *const nodes[] = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset",
-					    "nvidia-caps"};
-	char path[64];
-	for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
-		snprintf(path, sizeof path, "/dev/%s", nodes[i]);
-		add_path(p, SANDBOX_DEVICE, path);
-	}
-	for (int i = 0; i < 16; i++) {
-		snprintf(path, sizeof path, "/dev/nvidia%d", i);
-		if (access(path, F_OK) == 0)
-			add_path(p, SANDBOX_DEVICE, path);
-	}
-	add_path(p, SANDBOX_WRITE, "/dev/shm");
-}
-
 static void add_system(struct paths *p)
 {
 	static const char *const folders[] = {
@@ -122,7 +105,6 @@ static void add_engine(struct paths *p, const struct sluice_config *cfg)
 		add_path(p, SANDBOX_WRITE, cfg->engine.kv_disk);
 	for (size_t i = 0; i < cfg->engine.adapter_folders.n; i++)
 		add_path(p, SANDBOX_READ, cfg->adapter_folders[i].path);
-	add_devices(p);
 }
 
 static int limit_files(const struct cmd_options *o, const struct sluice_config *cfg, enum sandbox_kind kind)
@@ -234,6 +216,11 @@ int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum s
 		log_error("this process can't change to user %s: %s", o->run_as != NULL ? o->run_as : "(none)",
 			  strerror(-rc));
 		return CMD_EXIT_CONFIG;
+	}
+	if (kind == SANDBOX_ENGINE && sluice_wants_device(cfg)) {
+		log_info(
+		    "an engine with a device has neither seccomp nor Landlock, under which its driver does not start");
+		return 0;
 	}
 	if (cfg->supervisor.sandbox)
 		return limit(o, cfg, kind);

@@ -5,8 +5,7 @@
  * process; the supervisor logs that and restarts it.
  *
  * The lists are by purpose and longer than one run needs, because libraries choose among similar calls (poll, ppoll,
- * epoll). No process starts programs. An engine uses unix sockets only, unless another server runs its models; the
- * lists for devices add the calls of a device's driver.
+ * epoll). No process starts programs. An engine uses unix sockets only, unless another server runs its models.
  */
 #include <errno.h>
 #include <sched.h>
@@ -228,11 +227,6 @@ static const char *const allowed[] = {
 
 static const char *const for_servers[] = {"accept", "accept4", "bind", "listen"};
 
-/* A device's driver. */
-static const char *const for_devices[] = {"ioctl",         "setpriority", "sched_setscheduler",
-					  "sched_setattr", "shmget",      "shmat",
-					  "shmdt",         "shmctl",      "process_madvise"};
-
 /* A leak checker stops all threads by tracing them. */
 static const char *const for_sanitizers[] = {"ptrace",      "wait4", "waitid",   "process_vm_readv",
 					     "personality", "ioctl", "clone",    "kill",
@@ -392,14 +386,13 @@ static int allow_openat2(scmp_filter_ctx f)
 
 static int fill(scmp_filter_ctx f, enum sandbox_kind kind)
 {
-	bool device = kind == SANDBOX_ENGINE && access("/dev/nvidiactl", F_OK) == 0;
 	int rc = ADD(f, SCMP_ACT_ALLOW, allowed);
 	if (rc == 0 && SANITIZED)
 		rc = ADD(f, SCMP_ACT_ALLOW, for_sanitizers);
 	if (rc == 0)
 		rc = kind == SANDBOX_DOWNLOAD ? allow_openat2(f) : ADD(f, SCMP_ACT_ALLOW, for_servers);
 	if (rc == 0)
-		rc = device ? ADD(f, SCMP_ACT_ALLOW, for_devices) : allow_plain_ioctl(f);
+		rc = allow_plain_ioctl(f);
 	if (rc == 0)
 		rc = allow_signals(f);
 	if (rc == 0)
@@ -410,7 +403,7 @@ static int fill(scmp_filter_ctx f, enum sandbox_kind kind)
 		rc = allow_limits(f);
 	if (rc == 0)
 		rc = allow_prctl(f);
-	if (rc == 0 && kind == SANDBOX_ENGINE && !device)
+	if (rc == 0 && kind == SANDBOX_ENGINE)
 		rc = allow_nice(f);
 	return rc == 0 ? ADD(f, SCMP_ACT_KILL_PROCESS, hostile) : rc;
 }

@@ -519,6 +519,8 @@ static void copy_now(struct emu_thread *t, int n)
 	memmove(t->copies, t->copies + n, (size_t)t->n_copies * sizeof t->copies[0]);
 }
 
+void emu_unaligned(void) { emu_self->block->misuse = "a load that is not aligned"; }
+
 static void copy_async(const void *site, void *shared, const void *global, bool there)
 {
 	struct emu_thread *t = emu_self;

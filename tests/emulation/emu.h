@@ -276,8 +276,18 @@ static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
 	return low | (uint32_t)high << 16;
 }
 
+/* A device refuses a load from an address that is no multiple of its bytes. */
+void emu_unaligned(void);
+
+static inline void emu_aligned(const void *at, unsigned bytes)
+{
+	if ((uintptr_t)at % bytes != 0)
+		emu_unaligned();
+}
+
 static inline struct kn_u4 kn_load_once(const void *at)
 {
+	emu_aligned(at, sizeof(struct kn_u4));
 	if (emu_counting)
 		emu_count_load(EMU_ONCE, sizeof(struct kn_u4));
 	return *static_cast<const struct kn_u4 *>(at);
@@ -285,6 +295,7 @@ static inline struct kn_u4 kn_load_once(const void *at)
 
 static inline struct kn_u4 kn_load_again(const void *at)
 {
+	emu_aligned(at, sizeof(struct kn_u4));
 	if (emu_counting)
 		emu_count_load(EMU_AGAIN, sizeof(struct kn_u4));
 	return *static_cast<const struct kn_u4 *>(at);
@@ -292,6 +303,7 @@ static inline struct kn_u4 kn_load_again(const void *at)
 
 static inline struct kn_u4 kn_shared_load16(const void *at)
 {
+	emu_aligned(at, sizeof(struct kn_u4));
 	if (emu_counting)
 		emu_count_shared(at, (int)sizeof(struct kn_u4));
 	return *static_cast<const struct kn_u4 *>(at);

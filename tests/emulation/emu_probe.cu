@@ -185,12 +185,33 @@ static void communicate(const struct kn_command *, void **)
 		*word(0) = *word(blockIdx.x) + 7;
 }
 
+static void load_aligned(const struct kn_command *, void **)
+{
+	sink = kn_shared_load16(kn_shared()).x + kn_load_again(memory + 16).x + kn_load_once(memory + 32).x;
+}
+
+static void load_shared_unaligned(const struct kn_command *, void **)
+{
+	sink = kn_shared_load16((const uint8_t *)kn_shared() + 8).x;
+}
+
+static void load_unaligned(const struct kn_command *, void **) { sink = kn_load_again(memory + 8).x; }
+
 static const struct {
 	const char *name;
 	void (*body)(const struct kn_command *c, void **);
-} probes[] = {{"own words", own_words},     {"own bytes", own_bytes},   {"add atomically", add_atomically},
-	      {"communicate", communicate}, {"read other", read_other}, {"write same", write_same},
-	      {"write read", write_read},   {"copy other", copy_other}, {"two trees", two_trees}};
+} probes[] = {{"own words", own_words},
+	      {"own bytes", own_bytes},
+	      {"add atomically", add_atomically},
+	      {"communicate", communicate},
+	      {"read other", read_other},
+	      {"write same", write_same},
+	      {"write read", write_read},
+	      {"copy other", copy_other},
+	      {"two trees", two_trees},
+	      {"load aligned", load_aligned},
+	      {"load shared unaligned", load_shared_unaligned},
+	      {"load unaligned", load_unaligned}};
 
 /* What the emulation says of a kernel: "" if nothing. NULL: there is none of that name. */
 extern "C" __attribute__((visibility("default"))) const char *sluice_emulation_blocks(const char *name)

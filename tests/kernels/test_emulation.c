@@ -64,9 +64,18 @@ static void test_blocks_are_watched(void **arg)
 	static const struct {
 		const char *name;
 		bool fault;
-	} cases[] = {{"own words", false},   {"own bytes", false}, {"add atomically", false},
-		     {"communicate", false}, {"read other", true}, {"write same", true},
-		     {"write read", true},   {"copy other", true}, {"two trees", true}};
+	} cases[] = {{"own words", false},
+		     {"own bytes", false},
+		     {"add atomically", false},
+		     {"communicate", false},
+		     {"read other", true},
+		     {"write same", true},
+		     {"write read", true},
+		     {"copy other", true},
+		     {"two trees", true},
+		     {"load aligned", false},
+		     {"load shared unaligned", true},
+		     {"load unaligned", true}};
 	const char *(*blocks)(const char *name);
 	(void)arg;
 	(void)open_watched();
