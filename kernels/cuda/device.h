@@ -165,7 +165,8 @@ struct alignas(8) kn_f2 {
  *    kn_wgmma_commit() and kn_wgmma_wait<N>() (but for the last N groups): till then a and d are not to be touched.
  *    kn_wgmma_begin() before the first of a group, kn_wgmma_sees_shared() between the wait for kn_cp_async's copies and
  *    the barrier. Only where KN_CODE_HAS_WGMMA, on devices with dev_has_wgmma.
- *  kn_wgmma_rows<NT, BF16>(d, a, b, add): the same (NT 8, 16) of a B that has its 16 rows in shared memory, each 128 bytes
+ *  kn_wgmma_rows<NT, BF16>(d, a, b, add): the same (NT 8, 16) of a B that has its 16 rows in shared memory, each 128
+ * bytes
  *    of 64 columns, whose chunks of 16 bytes are permuted: chunk i is at i XOR the row's number, modulo 8. The first row
  *    is at a multiple of 1024 bytes; the next 64 columns are group_bytes on: kn_rows_at(first row, group_bytes).
  *  kn_shuffle_int(v, lane) *: v of that lane.

@@ -201,8 +201,8 @@ static cudaError_t make_events(struct dev *d)
 __global__ void nothing(void) { kn_begin(); }
 
 /* Whether this build has code for the device, its own or PTX; and whether that code was compiled for an architecture
- * with dependent launches. What the driver makes of older PTX has no instruction that waits. Also how much memory a block
- * can share. */
+ * with dependent launches. What the driver makes of older PTX has no instruction that waits. Also how much memory a
+ * block can share. */
 static cudaError_t find_code(struct dev *d)
 {
 	cudaFuncAttributes a;
