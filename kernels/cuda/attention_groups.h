@@ -6,6 +6,9 @@
  * 128 bytes, as the products take them. While the group computes weights, the next tile's keys are on their way; while
  * it multiplies the next keys, the next values. Three blocks share a multiprocessor: one's products run beside the
  * others' weights.
+ *
+ * VERSIONS (as in attention_prompts.h)
+ *   1  this one: 0.50 ms.
  */
 #ifndef KERNELS_CUDA_ATTENTION_GROUPS_H
 #define KERNELS_CUDA_ATTENTION_GROUPS_H

@@ -44,7 +44,9 @@
  *     0.3, 5 us against 2 for 8 blocks; and gates that become float16, which need the row's largest number first.
  *     Launches of a step, counted in tests/kernels/test_steps.c, with attention's (attention.cu): bf16 234, now 171;
  *     eight rows 329, now 234; q4_k_m, half of whose layers have three products for one, 266, now 235. Eight rows of
- *     float16 activations keep the kernels of their gates and attention's merging. Not measured on a device.
+ *     float16 activations keep the kernels of their gates and attention's merging. On an H200, the products of an 8B layer for
+ *     1 and 8 rows: BF16 118 and 123 us, where a copy of the bytes takes 102; Q8_0 73 and 74 (54); INT4 62 and 61 (26); Q4_0
+ *     61 and 63, Q4_K 77 and 77 (29); FP8 82 and 83 (51). Types of four bits wait: 16 warps a multiprocessor hide too little.
  */
 #include "kernels/cuda/then.h"
 

