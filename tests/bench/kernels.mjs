@@ -25,7 +25,7 @@ const build = args[0] ?? 'build';
 // The latency of memory under load is taken as 0.7 µs.
 const LATENCY_S = 0.7e-6;
 // Kernels that stream weights or keys and values while tokens are decoded.
-const DECODE = /matvec|attend_parts|attend_mma|attend_tiles|product/;
+const DECODE = /matvec|attend_parts|attend_mma|attend_tiles|attend_single|product/;
 
 // ---- fat binaries and cubins ----
 
