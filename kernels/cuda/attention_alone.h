@@ -60,7 +60,8 @@ template <int KIND, int WIDE> struct alone_plan {
 	static constexpr int slots = MOST_WIDE / WIDE;
 #endif
 	static constexpr int ring_bytes = slots * slot_bytes;
-	static constexpr int blocks = WIDE > 128 ? 2 : 3; /* of a multiprocessor, by registers */
+	/* Of a multiprocessor, by registers. */
+	static constexpr int blocks = WIDE <= 128 ? 3 : KIND == EIGHT ? 1 : 2;
 };
 
 /* Where a warp's units are in k or v, for each group of positions: its numbers, -1 if no position is seen; its scales,
