@@ -155,7 +155,7 @@ struct alignas(8) kn_f2 {
  *  kn_load_once(at): 16 aligned bytes that stay unchanged while the kernel runs and this multiprocessor won't
  *    read again.
  *  kn_load_again(at): the same of what other blocks of this multiprocessor read too.
- *  kn_shared_load16(at): 16 aligned bytes of shared memory.
+ *  kn_shared_load16(at), kn_shared_load4(at): 16, or 4, aligned bytes of shared memory.
  *  kn_prefetch(at): the line of 128 bytes there is wanted soon; it moves towards the second-level cache.
  *  kn_wgmma<NT, BF16>(d, a, b, add): for the 128 lanes of a warp group (four warps, the first a multiple of four): d[n]
  * +=

@@ -122,6 +122,8 @@ __device__ static inline struct kn_u4 kn_shared_load16(const void *at)
 	return *static_cast<const struct kn_u4 *>(at);
 }
 
+__device__ static inline uint32_t kn_shared_load4(const void *at) { return *static_cast<const uint32_t *>(at); }
+
 __device__ static inline void kn_prefetch(const void *at)
 {
 	asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(at)));

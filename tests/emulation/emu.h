@@ -309,6 +309,14 @@ static inline struct kn_u4 kn_shared_load16(const void *at)
 	return *static_cast<const struct kn_u4 *>(at);
 }
 
+static inline uint32_t kn_shared_load4(const void *at)
+{
+	emu_aligned(at, sizeof(uint32_t));
+	if (emu_counting)
+		emu_count_shared(at, (int)sizeof(uint32_t));
+	return *static_cast<const uint32_t *>(at);
+}
+
 /* Reads the line: a sanitizer sees a hint beyond an allocation, which a device would forgive. */
 static inline void kn_prefetch(const void *at)
 {
