@@ -90,19 +90,6 @@ template <int TYPE> __device__ static inline void hint(const uint8_t *record, in
 		kn_prefetch(record + at);
 }
 
-/* A lane's pairs of a unit (matmul.h). AT_ONCE: by one instruction, which the compiler may not move to where they are
- * needed. */
-template <bool AT_ONCE> __device__ static inline struct kn_u4 take_pairs(const uint8_t *unit, int lane)
-{
-	uint32_t pairs[4];
-	if (AT_ONCE)
-		kn_ldmatrix_x4(pairs, unit + lane * 16);
-	UNROLL_FOR(int i = 0; i < 4; i++)
-		if (!AT_ONCE)
-			pairs[i] = kn_shared_load4(unit + i * (KN_PIECE / 4) + lane * 4);
-	return {pairs[0], pairs[1], pairs[2], pairs[3]};
-}
-
 /* Adds a slab, from a stage in shared memory, to the warp's sums. */
 template <int TYPE, int NT>
 __device__ static inline void add_slab(const uint8_t *stage, const struct held<TYPE> &w, const struct kn_heads *heads,
@@ -113,7 +100,15 @@ __device__ static inline void add_slab(const uint8_t *stage, const struct held<T
 	float xsum[NT][2][2] = {};
 	UNROLL_FOR(int n = 0; n < NT; n++) {
 		int at = n * STAGE_SLABS + slab % STAGE_SLABS;
-		x[n] = take_pairs<form::scaled == KN_PLAIN>(stage + at * KN_PIECE, lane);
+		const uint8_t *unit = stage + at * KN_PIECE;
+		uint32_t pairs[4];
+		/* ldmatrix is one instruction, but the compiler may not move it to where the pairs are needed. */
+		if constexpr (form::scaled == KN_PLAIN)
+			kn_ldmatrix_x4(pairs, unit + lane * 16);
+		else
+			UNROLL_FOR(int i = 0; i < 4; i++)
+				pairs[i] = kn_shared_load4(unit + i * (KN_PIECE / 4) + lane * 4);
+		x[n] = {pairs[0], pairs[1], pairs[2], pairs[3]};
 		if (form::has_min)
 			kn_take_sums<TYPE>(
 			    kn_shared_load16(stage + plan<TYPE, NT>::units + at * KN_SUMS + lane % 4 * 16), xsum[n]);
