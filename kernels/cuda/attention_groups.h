@@ -125,12 +125,8 @@ __global__ void BLOCKS_AT_LEAST(4 * KN_WARP, (group_plan<WIDE>::blocks)) attend_
 	unsigned char *keys = (unsigned char *)kn_shared(), *values = keys + P::side;
 	int t = (int)threadIdx.x;
 	struct prompt_place place = find_place<P>(c);
-	int end = place.begin + P::asked, n = place.item.n_rows * c.group;
 	struct span s;
-	end = end < n ? end : n;
-	s.kv_head = place.kv_head;
-	s.seq = c.row_seq[place.item.row];
-	if (place.begin >= end || !find_span<false>(c, place.item, place.begin, end, &s))
+	if (!find_prompt<P>(c, place, &s))
 		return;                                /* every thread of the block */
 	int block = find_block(c, s, s.first_tile, t); /* of the tile whose values are next */
 	load_keys<WIDE>(c, s, block, s.first_tile, keys, t);

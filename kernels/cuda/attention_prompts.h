@@ -391,6 +391,18 @@ __device__ static inline void load_ahead(const struct kn_attn_call &c, struct pr
 	find_pages<P>(c, l, tile, u + P::slots, t);
 }
 
+/* The positions that the thread block's queries see. False: there are none. */
+template <class P>
+__device__ static inline bool find_prompt(const struct kn_attn_call &c, const struct prompt_place &place,
+					  struct span *s)
+{
+	int end = place.begin + P::asked, n = place.item.n_rows * c.group;
+	end = end < n ? end : n;
+	s->kv_head = place.kv_head;
+	s->seq = c.row_seq[place.item.row];
+	return place.begin < end && find_span<false>(c, place.item, place.begin, end, s);
+}
+
 template <int KIND, int WIDE, int ROWS, int WARPS>
 __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>::blocks))
     attend_prompt(IN_PLACE struct kn_attn_call c)
@@ -400,12 +412,8 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>:
 	unsigned char *ring = (unsigned char *)kn_shared();
 	int t = (int)threadIdx.x;
 	struct prompt_place place = find_place<P>(c);
-	int end = place.begin + P::asked, n = place.item.n_rows * c.group;
 	struct span s;
-	end = end < n ? end : n;
-	s.kv_head = place.kv_head;
-	s.seq = c.row_seq[place.item.row];
-	if (place.begin >= end || !find_span<false>(c, place.item, place.begin, end, &s))
+	if (!find_prompt<P>(c, place, &s))
 		return; /* every thread of the block */
 	struct prompt_load<P> l;
 	l.row = s.seq * c.pages.row;

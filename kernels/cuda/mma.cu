@@ -189,15 +189,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 		}
 	}
 	kn_cp_async_wait<0>();
-	UNROLL_FOR(int n = 0; n < NT; n++)
-		UNROLL_FOR(int i = 0; i < 4; i++) {
-			int row = (first_n + n) * KN_ROWS + lane % 4 * 2 + i % 2;
-			int out = tile * KN_OUTS + lane / 4 + i / 2 * 8;
-			if (parts == NULL)
-				kn_put(p, row, out, total[n][i] + sum[n][i]);
-			else if (row < p.x.n_rows && out < p.n_out)
-				parts[((int64_t)blockIdx.z * p.x.n_rows + row) * p.n_out + out] = sum[n][i];
-		}
+	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
 }
 
 __global__ void add_parts(struct kn_product p, const float *parts)

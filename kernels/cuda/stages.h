@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blocks of many rows have in common (mma.cu, wgmma.cu): stages of activations in shared memory.
+ * What blocks of many rows have in common (mma.cu, wgmma.cu): stages of activations in shared memory, and how sums are
+ * stored.
  */
 #ifndef KERNELS_CUDA_STAGES_H
 #define KERNELS_CUDA_STAGES_H
@@ -26,6 +27,23 @@ __device__ static inline void kn_fetch_rows(const struct kn_rows &x, const void 
 		tile += step;
 		unit += (int64_t)step * x.n_slabs * BYTES;
 	}
+}
+
+/* Stores a warp's tile of outputs for NT tiles of rows: total + sum, or, with parts [KN_PARTS][n_rows][n_out], sum as
+ * part blockIdx.z. */
+template <int NT>
+__device__ static inline void kn_put_tiles(const struct kn_product &p, float *parts, int first_tile, int tile, int lane,
+					   const float (*total)[4], const float (*sum)[4])
+{
+	UNROLL_FOR(int n = 0; n < NT; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++) {
+			int r = (first_tile + n) * KN_ROWS + lane % 4 * 2 + e % 2;
+			int out = tile * KN_OUTS + lane / 4 + e / 2 * 8;
+			if (parts == NULL)
+				kn_put(p, r, out, total[n][e] + sum[n][e]);
+			else if (r < p.x.n_rows && out < p.n_out)
+				parts[((int64_t)blockIdx.z * p.x.n_rows + r) * p.n_out + out] = sum[n][e];
+		}
 }
 
 #endif

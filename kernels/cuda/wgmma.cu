@@ -211,22 +211,6 @@ __device__ static inline void multiply_chunk(const uint8_t *stage, int warp, int
 
 #endif
 
-/* Stores a block's result, or the part of it that blockIdx.z names. */
-template <int NT>
-__device__ static inline void put_all(const struct kn_product &p, float *parts, int first_tile, int tile, int lane,
-				      const float (*total)[4], const float (*sum)[4])
-{
-	UNROLL_FOR(int n = 0; n < NT; n++)
-		UNROLL_FOR(int e = 0; e < 4; e++) {
-			int r = (first_tile + n) * KN_ROWS + lane % 4 * 2 + e % 2;
-			int out = tile * KN_OUTS + lane / 4 + e / 2 * 8;
-			if (parts == NULL)
-				kn_put(p, r, out, total[n][e] + sum[n][e]);
-			else if (r < p.x.n_rows && out < p.n_out)
-				parts[((int64_t)blockIdx.z * p.x.n_rows + r) * p.n_out + out] = sum[n][e];
-		}
-}
-
 /* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
 template <int TYPE, int NT>
 __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struct kn_product p, float *parts)
@@ -265,7 +249,7 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struc
 	}
 	kn_wgmma_wait<0>();
 	kn_cp_async_wait<0>();
-	put_all<NT>(p, parts, first_n, tile, lane, total, sum);
+	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
 #endif
 }
 
@@ -297,7 +281,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_scaled(struct kn_product p, 
 		multiply_chunk<TYPE, NT>(stages + i % P::stages * P::stage, warp, lane, sum);
 	}
 	kn_cp_async_wait<0>();
-	put_all<NT>(p, parts, first_n, tile, lane, total, sum);
+	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
 #endif
 }
 

@@ -100,6 +100,16 @@ static inline void kn_wgmma_begin(void) {}
 static inline void kn_wgmma_commit(void) {}
 template <int N> static inline void kn_wgmma_wait(void) {}
 
+template <bool BF16> static inline void emu_tile(float *d, const uint32_t *a, const uint32_t *b, bool add)
+{
+	for (int i = 0; i < 4 && !add; i++)
+		d[i] = 0;
+	if (BF16)
+		kn_mma_bf16_16816(d, a, b);
+	else
+		kn_mma_f16_16816(d, a, b);
+}
+
 template <int NT, bool BF16>
 static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const struct kn_matrices &b, bool add)
 {
@@ -108,12 +118,7 @@ static inline void kn_wgmma(float (*d)[4], const uint32_t *a, const struct kn_ma
 		uint32_t both[2];
 		memcpy(&both[0], tile, sizeof both[0]);
 		memcpy(&both[1], tile + 128, sizeof both[1]);
-		for (int i = 0; i < 4 && !add; i++)
-			d[n][i] = 0;
-		if (BF16)
-			kn_mma_bf16_16816(d[n], a, both);
-		else
-			kn_mma_f16_16816(d[n], a, both);
+		emu_tile<BF16>(d[n], a, both, add);
 	}
 }
 
@@ -134,12 +139,7 @@ static inline void kn_wgmma_rows(float (*d)[4], const uint32_t *a, const struct 
 			memcpy(&x, b.at + n / 8 * b.tile_bytes + row * 128 + chunk * 16 + lane / 4 * 2, sizeof x);
 			both[i / 2] |= (uint32_t)x << i % 2 * 16;
 		}
-		for (int i = 0; i < 4 && !add; i++)
-			d[n][i] = 0;
-		if (BF16)
-			kn_mma_bf16_16816(d[n], a, both);
-		else
-			kn_mma_f16_16816(d[n], a, both);
+		emu_tile<BF16>(d[n], a, both, add);
 	}
 }
 

@@ -46,6 +46,16 @@ static void check_row(const struct kn_ops *o, const struct matrix *m, const floa
 	}
 }
 
+static void end_case(const struct kn_ops *o, struct kn_backend *b, struct matrix *m, struct kn_weight *w, float *x,
+		     float *y)
+{
+	drop(o, b, x);
+	drop(o, b, y);
+	o->weight_free(b, w);
+	drop_matrix(m);
+	o->close(b);
+}
+
 /* So many rows that no block has only a part of K; they have the bits that they have alone. */
 static void test_many_blocks(void **arg)
 {
@@ -68,12 +78,8 @@ static void test_many_blocks(void **arg)
 		}
 		check_guards(y, (size_t)rows * OUT);
 		check_guards(x, (size_t)rows * (size_t)in);
-		drop(o, b, x);
-		drop(o, b, y);
 		drop(o, b, one);
-		o->weight_free(b, &w);
-		drop_matrix(&m);
-		o->close(b);
+		end_case(o, b, &m, &w, x, y);
 	}
 }
 
@@ -112,12 +118,8 @@ static void test_ways(void **arg)
 			}
 		}
 		check_guards(y, MOST * OUT);
-		drop(o, b, x);
-		drop(o, b, y);
 		drop(o, b, z);
-		o->weight_free(b, &w);
-		drop_matrix(&m);
-		o->close(b);
+		end_case(o, b, &m, &w, x, y);
 	}
 }
 
@@ -151,11 +153,7 @@ static void test_ranges(void **arg)
 						assert_false(isfinite(y[r * OUT + i]) && m.values[i * IN + 5] != 0);
 				else
 					check_row(o, &m, x + r * IN, y + r * OUT);
-			drop(o, b, x);
-			drop(o, b, y);
-			o->weight_free(b, &w);
-			drop_matrix(&m);
-			o->close(b);
+			end_case(o, b, &m, &w, x, y);
 		}
 }
 
