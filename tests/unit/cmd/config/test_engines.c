@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cmd/config/schema.h"
+#include "engine/core/backend_choice.h"
 
 #define MODELS "engine.models.small.path=s.gguf", "engine.models.large.path=l.gguf"
 #define N(a) (sizeof(a) / sizeof *(a))
@@ -188,14 +189,38 @@ static void what_is_refused(void **state)
 	assert_int_equal(sluice_config_load(&cfg, NULL, many, N(many), &err), SL_ERANGE);
 }
 
+/* Which engine runs outside of the sandbox: one that names a device, or takes one where there is one, and computes. */
+static void a_device_is_wanted(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *set, *other;
+		bool wanted, plausible; /* plausible: only where there may be a device */
+	} cases[] = {{"engine.backend=cuda", NULL, true, false},
+		     {"engine.backend=auto", NULL, true, true},
+		     {"engine.backend=cpu-ref", NULL, false, false},
+		     {"engine.backend=cuda-emulated", NULL, false, false},
+		     {"engine.backend=cuda", "engine.echo.enabled=true", false, false}};
+	for (size_t i = 0; i < N(cases); i++) {
+		const char *const given[] = {MODELS, cases[i].set, cases[i].other};
+		struct sluice_config cfg;
+		struct sl_err err;
+		size_t n = N(given) - (cases[i].other == NULL);
+		if (sluice_config_load_engine(&cfg, NULL, given, n, NULL, &err) != 0)
+			fail_msg("%s", err.text);
+		bool wanted = cases[i].wanted && (!cases[i].plausible || backend_device_plausible());
+		if (sluice_wants_device(&cfg) != wanted)
+			fail_msg("%s %s", cases[i].set, cases[i].other != NULL ? cases[i].other : "");
+		sluice_config_free(&cfg);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_item_is_a_section_with_a_name),
-	    cmocka_unit_test(the_first_one_and_the_gateway),
-	    cmocka_unit_test(the_list_can_be_kept),
-	    cmocka_unit_test(a_changed_item_needs_a_restart),
-	    cmocka_unit_test(what_is_refused),
+	    cmocka_unit_test(an_item_is_a_section_with_a_name), cmocka_unit_test(a_device_is_wanted),
+	    cmocka_unit_test(the_first_one_and_the_gateway),    cmocka_unit_test(the_list_can_be_kept),
+	    cmocka_unit_test(a_changed_item_needs_a_restart),   cmocka_unit_test(what_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
