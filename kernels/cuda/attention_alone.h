@@ -442,10 +442,6 @@ __device__ static inline void alone_sum(const struct alone &a, float (*s)[4], st
 	}
 }
 
-struct alignas(8) alone_pair {
-	float x, y;
-};
-
 /* A warp's results: of elements 16 (warp + 8 p) and the next 15, for each p, in two matrices of 8 columns. */
 template <int WIDE> struct alone_result {
 	static constexpr int n = WIDE > 128 ? WIDE / 16 / ALONE_WARPS : 1;
@@ -531,9 +527,9 @@ __device__ static inline void alone_put(const struct kn_attn_call &c, const stru
 		UNROLL_FOR(int p = 0; p < r.n; p++)
 			UNROLL_FOR(int n = 0; n < 2; n++) {
 				int d = 16 * (a.warp + ALONE_WARPS * p) + 8 * n + a.lane % 4 * 2;
-				struct alone_pair v = {r.value[p][n][2 * j] * share, r.value[p][n][2 * j + 1] * share};
+				struct kn_f2 v = {r.value[p][n][2 * j] * share, r.value[p][n][2 * j + 1] * share};
 				if (d + 1 < hd && hd % 2 == 0 && (uintptr_t)to % sizeof v == 0) {
-					*(struct alone_pair *)(void *)(to + d) = v;
+					*(struct kn_f2 *)(void *)(to + d) = v;
 					continue;
 				}
 				if (d < hd)

@@ -34,8 +34,8 @@ static int launch_plan(struct kn_backend *b, const struct kn_attn_call *c, int n
 template <int KIND, int WIDE, int ROWS>
 static int launch_rows(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct prompt_plan<WIDE, ROWS, PROMPT_WARPS> P;
-	return launch_plan<P>(b, c, n_items, "attend_prompt", attend_prompt<KIND, WIDE, ROWS, PROMPT_WARPS>);
+	typedef struct prompt_plan<WIDE, ROWS> P;
+	return launch_plan<P>(b, c, n_items, "attend_prompt", attend_prompt<KIND, WIDE, ROWS>);
 }
 
 template <int KIND, int WIDE> static int launch_groups(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
@@ -46,7 +46,7 @@ template <int KIND, int WIDE> static int launch_groups(struct kn_backend *b, con
 /* Two sets of queries a warp where the device has the memory and the items fill the blocks. */
 template <int KIND> static int launch_kind(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct prompt_plan<128, 2, PROMPT_WARPS> TWO;
+	typedef struct prompt_plan<128, 2> TWO;
 	if (dev_has_wgmma(b->dev) && c->attn.softcap <= 0)
 		return c->pages.head_dim == 64 ? launch_groups<KIND, 64>(b, c, n_items)
 					       : launch_groups<KIND, 128>(b, c, n_items);

@@ -59,8 +59,7 @@
 enum {
 	QUERIES = 16,       /* per warp: rows of a matrix operation */
 	COLUMNS = TILE / 8, /* column tiles of matrix operations in a tile */
-	PROMPT_WARPS = 4,
-	MOST_WIDE = 256, /* head_dim */
+	MOST_WIDE = 256,    /* head_dim */
 };
 
 #define LOG2_E 1.44269504f
@@ -484,16 +483,16 @@ __device__ static inline bool find_span(const struct kn_attn_call &c, const stru
 	return s->from < s->to;
 }
 
-template <int KIND, int WIDE, int WARPS, bool PARTS>
-__global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>::blocks))
+template <int KIND, int WIDE, bool PARTS>
+__global__ void BLOCKS_AT_LEAST(PROMPT_WARPS *KN_WARP, (plan<KIND, WIDE, PARTS>::blocks))
     attend_tiles(IN_PLACE struct kn_attn_call c)
 {
 	kn_begin();
-	typedef struct plan<KIND, WIDE, WARPS, PARTS> P;
+	typedef struct plan<KIND, WIDE, PARTS> P;
 	unsigned char *ring = (unsigned char *)kn_shared(), *flat = ring + P::slots * P::slot_bytes;
 	int t = (int)threadIdx.x, lane = t % KN_WARP, hd = c.pages.head_dim;
 	struct kn_item item = c.items[blockIdx.x];
-	int begin = (int)blockIdx.y % c.n_tiles * QUERIES * WARPS, end = begin + QUERIES * WARPS;
+	int begin = (int)blockIdx.y % c.n_tiles * QUERIES * PROMPT_WARPS, end = begin + QUERIES * PROMPT_WARPS;
 	struct span s;
 	end = end < item.n_rows * c.group ? end : item.n_rows * c.group;
 	s.kv_head = (int)blockIdx.y / c.n_tiles;
@@ -558,13 +557,13 @@ __global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (plan<KIND, WIDE, WARPS, PARTS>:
 
 template <int KIND, int WIDE> static int launch_wide(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 {
-	typedef struct plan<KIND, WIDE, PROMPT_WARPS, true> P;
-	typedef struct plan<KIND, WIDE, PROMPT_WARPS, false> WHOLE;
+	typedef struct plan<KIND, WIDE, true> P;
+	typedef struct plan<KIND, WIDE, false> WHOLE;
 	dim3 grid((unsigned)n_items, (unsigned)(c->pages.n_kv_heads * c->n_tiles),
 		  c->n_parts > 0 ? (unsigned)c->n_parts : 1);
 	if (c->n_parts > 0)
-		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, PROMPT_WARPS, true>), grid, P::threads, P::all, *c);
-	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, PROMPT_WARPS, false>), grid, WHOLE::threads, WHOLE::all, *c);
+		return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, true>), grid, P::threads, P::all, *c);
+	return KN_LAUNCH(b->dev, (attend_tiles<KIND, WIDE, false>), grid, WHOLE::threads, WHOLE::all, *c);
 }
 
 /* c->type is of that kind. */

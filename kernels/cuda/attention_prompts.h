@@ -33,10 +33,10 @@
 #endif
 
 /* WIDE: the head_dim. */
-template <int WIDE, int ROWS, int WARPS> struct prompt_plan {
-	static constexpr int threads = WARPS * KN_WARP;
-	static constexpr int asked = QUERIES * ROWS * WARPS; /* queries per thread block */
-	static constexpr int kept = 0;                       /* operands of queries in registers, as in struct plan */
+template <int WIDE, int ROWS> struct prompt_plan {
+	static constexpr int threads = PROMPT_WARPS * KN_WARP;
+	static constexpr int asked = QUERIES * ROWS * PROMPT_WARPS; /* queries per thread block */
+	static constexpr int kept = 0; /* operands of queries in registers, as in struct plan */
 	static constexpr int k_steps = WIDE / 16;
 	static constexpr int slots = 2, unit = 8192;
 	static constexpr int key_rows = unit / (2 * TILE);   /* elements per unit of keys */
@@ -403,12 +403,12 @@ __device__ static inline bool find_prompt(const struct kn_attn_call &c, const st
 	return place.begin < end && find_span<false>(c, place.item, place.begin, end, s);
 }
 
-template <int KIND, int WIDE, int ROWS, int WARPS>
-__global__ void BLOCKS_AT_LEAST(WARPS *KN_WARP, (prompt_plan<WIDE, ROWS, WARPS>::blocks))
+template <int KIND, int WIDE, int ROWS>
+__global__ void BLOCKS_AT_LEAST(PROMPT_WARPS *KN_WARP, (prompt_plan<WIDE, ROWS>::blocks))
     attend_prompt(IN_PLACE struct kn_attn_call c)
 {
 	kn_begin();
-	typedef struct prompt_plan<WIDE, ROWS, WARPS> P;
+	typedef struct prompt_plan<WIDE, ROWS> P;
 	unsigned char *ring = (unsigned char *)kn_shared();
 	int t = (int)threadIdx.x;
 	struct prompt_place place = find_place<P>(c);

@@ -17,6 +17,7 @@
 enum {
 	TILE = 64,       /* positions */
 	LEAST_PAGE = 16, /* positions: smaller pages are looked up for each row */
+	PROMPT_WARPS = 4,
 };
 
 enum kind { HALF, BRAIN, EIGHT };
@@ -37,8 +38,8 @@ template <int KIND> __device__ static inline uint32_t pair_of(float low, float h
 }
 
 /* How a kernel lays out its shared memory. */
-template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
-	static constexpr int threads = WARPS * KN_WARP;
+template <int KIND, int WIDE, bool PARTS> struct plan {
+	static constexpr int threads = PROMPT_WARPS * KN_WARP;
 	static constexpr int keys = WIDE > 128 ? 16 : 32; /* positions per unit */
 	static constexpr int per_tile = TILE / keys;      /* units of keys per tile, and as many of values */
 	static constexpr int slots = WIDE > 128 && KIND == EIGHT ? 2 : 3;
@@ -54,7 +55,7 @@ template <int KIND, int WIDE, int WARPS, bool PARTS> struct plan {
 	static constexpr int all = slots * slot_bytes + flat_bytes + rest_bytes + merged_bytes;
 	static_assert(all <= 48 << 10, "more than every device has");
 	/* From the 65536 registers: accumulated values, queries, scores, about 60 others. */
-	static constexpr int blocks = (WIDE > 64 || !PARTS ? 8 : 12) / WARPS;
+	static constexpr int blocks = (WIDE > 64 || !PARTS ? 8 : 12) / PROMPT_WARPS;
 };
 
 /* Offset of chunk `chunk` (8 numbers) in a row of N chunks, permuted so that rows read by one ldmatrix are in

@@ -157,18 +157,17 @@ struct alignas(8) kn_f2 {
  *  kn_load_again(at): the same of what other blocks of this multiprocessor read too.
  *  kn_shared_load16(at), kn_shared_load4(at): 16, or 4, aligned bytes of shared memory.
  *  kn_prefetch(at): the line of 128 bytes there is wanted soon; it moves towards the second-level cache.
- *  kn_wgmma<NT, BF16>(d, a, b, add): for the 128 lanes of a warp group (four warps, the first a multiple of four): d[n]
- * +=
- *    A·B as kn_mma does it for n < NT (8, 12, 16, 24), with the same bits on a device of capability 9.0 (seen on an H200);
- *    without add d[n] = A·B. B's tiles of 8 × 16 are in shared memory, each as two matrices of 8 rows of 16 bytes, 128
- *    bytes apart: kn_matrices_at(first, bytes from one tile to the next). The operation is on its way until
+ *  kn_wgmma<NT, BF16>(d, a, b, add): by the 128 lanes of a warp group (four warps, the first a multiple of four),
+ *    d[n] += A·B as kn_mma does it, for n < NT (8, 12, 16, 24), with the same bits on a device of capability 9.0 (seen on
+ *    an H200); without add d[n] = A·B. B's tiles of 8 × 16 are in shared memory, each as two matrices of 8 rows of 16
+ *    bytes, 128 bytes apart: kn_matrices_at(first, bytes from one tile to the next). The operation is on its way until
  *    kn_wgmma_commit() and kn_wgmma_wait<N>() (but for the last N groups): till then a and d are not to be touched.
  *    kn_wgmma_begin() before the first of a group, kn_wgmma_sees_shared() between the wait for kn_cp_async's copies and
  *    the barrier. Only where KN_CODE_HAS_WGMMA, on devices with dev_has_wgmma.
- *  kn_wgmma_rows<NT, BF16>(d, a, b, add): the same (NT 8, 16) of a B that has its 16 rows in shared memory, each 128
- * bytes
- *    of 64 columns, whose chunks of 16 bytes are permuted: chunk i is at i XOR the row's number, modulo 8. The first row
- *    is at a multiple of 1024 bytes; the next 64 columns are group_bytes on: kn_rows_at(first row, group_bytes).
+ *  kn_wgmma_rows<NT, BF16>(d, a, b, add): the same (NT 8, 16) of a B whose 16 rows are in shared memory, each as 128
+ *    bytes for 64 columns, in chunks of 16 bytes: chunk i is at i XOR the row's number, modulo 8. The first row is at a
+ *    multiple of 1024 bytes; the next 64 columns are group_bytes on: kn_rows_at(first row, group_bytes).
+ *  kn_anew(v): v, which the compiler knows nothing about: what is made of it takes no registers before.
  *  kn_shuffle_int(v, lane) *: v of that lane.
  *  kn_any(v) *: whether v is true for any lane of the warp.
  *  kn_exp2_normal(x): exp2f(x), with its bits, of -INFINITY, NaN, and x of at least KN_EXP2_LEAST, in one instruction.
