@@ -14,10 +14,8 @@
 #include "base/conf/conf_rows.h"
 #include "base/log.h"
 #include "cmd/config/model_path.h"
-#include "engine/core/backend_choice.h"
 #include "engine/model/adapters.h"
 #include "engine/sched/spec.h"
-#include "kernels/plugin.h"
 
 #define ROOT(field) offsetof(struct sluice_config, field)
 #define MODEL(field) offsetof(struct model_settings, field)
@@ -41,7 +39,7 @@
 static const char *const subsystem_levels[] = {"default", "debug", "info", "warn", "error", NULL};
 #define ROW_LEVEL(key, of) ROW_ENUM(key, ROOT(log_levels[of]), "default", subsystem_levels)
 static const char *const log_formats[] = {"text", "json", NULL};
-static const char *const backends[] = {"auto",    "cpu-ref",      "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni",
+const char *const schema_backends[] = {"auto",    "cpu-ref",      "cpu-avx2", "cpu-avx2-int8", "cpu-avx512", "cpu-vnni",
 				       "cpu-amx", "cpu-amx-int8", "cuda",     "cuda-emulated", NULL};
 static const char *const stores[] = {"auto", "memory", "redis", NULL};
 static const char *const client_certs[] = {"none", "optional", "required", NULL};
@@ -55,17 +53,17 @@ static const char *const launch_ahead[] = {"auto", "off", NULL};
 static const char *const disk_policies[] = {"lru", "lfu", "ttl", NULL}; /* enum disk_policy */
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
-static const char *const poolings[] = {"auto", "none", "mean", "cls", "last", NULL};
-static const char *const matryoshkas[] = {"auto", "on", "off", NULL};
+const char *const schema_poolings[] = {"auto", "none", "mean", "cls", "last", NULL};
+const char *const schema_matryoshkas[] = {"auto", "on", "off", NULL};
 static const char *const kv_rotations[] = {"auto", "on", "off", NULL}; /* in the order of enum model_kv_rotation */
 /* The first means engine.kv_type. */
-static const char *const kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
+const char *const schema_kv_types[] = {"default", "auto", "f32", "f16", "bf16", "q8", "fp8", NULL};
 /* Instead of a size: 0. */
 static const char *const automatic[] = {"auto", NULL};
 static const char *const starts[] = {"always", "on_demand", NULL};
 /* By enum eng_remote_dialect. */
 static const char *const dialects[] = {"openai", "vllm", "llama.cpp", NULL};
-static const char *const adapter_types[] = {"auto", "int8", "bf16", "f32", NULL};
+const char *const schema_adapter_types[] = {"auto", "int8", "bf16", "f32", NULL};
 const char *const schema_roles[] = {"none", "small", "large", NULL};
 
 static const char *const routing_policies[] = {"cost", "round_robin", "least_requests", "prefix", "kv", NULL};
@@ -77,9 +75,9 @@ static const struct conf_row model_rows[] = {
     ROW("path", CONF_STRING, MODEL(path), NULL, 1, 4095),
     ROW_ENUM("role", MODEL(role), "none", schema_roles),
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16),
-    ROW_ENUM("kv_type", MODEL(kv_type), "default", kv_types),
-    ROW_ENUM("pooling", MODEL(pooling), "auto", poolings),
-    ROW_ENUM("matryoshka", MODEL(matryoshka), "auto", matryoshkas),
+    ROW_ENUM("kv_type", MODEL(kv_type), "default", schema_kv_types),
+    ROW_ENUM("pooling", MODEL(pooling), "auto", schema_poolings),
+    ROW_ENUM("matryoshka", MODEL(matryoshka), "auto", schema_matryoshkas),
     ROW_ENUM("start", MODEL(start), "always", starts),
     ROW("keep_alive", CONF_DURATION, MODEL(keep_alive_ms), "5m", 0, 30 * 24 * HOUR),
     ROW_END,
@@ -209,13 +207,13 @@ static const struct conf_row all_rows[] = {
     ROW("supervisor.sandbox", CONF_BOOL, ROOT(supervisor.sandbox), "true", 0, 0),
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107),
-    ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", backends),
+    ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", schema_backends),
     ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64),
     ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256),
     ROW_BYTES_OR("engine.kv_memory", ROOT(engine.kv_memory), "auto", automatic, MIB, TIB),
     ROW_BYTES_OR("engine.memory", ROOT(engine.memory), "auto", automatic, MIB, 16 * TIB),
-    ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", kv_types + 1),
+    ROW_ENUM("engine.kv_type", ROOT(engine.kv_type), "auto", schema_kv_types + 1),
     ROW_ENUM("engine.kv_rotation", ROOT(engine.kv_rotation), "auto", kv_rotations),
     ROW("engine.max_model_memory", CONF_BYTES, ROOT(engine.max_model_memory), "0", 0, TIB),
     ROW_BYTES_OR("engine.on_demand.memory", ROOT(engine.on_demand_memory), "auto", automatic, MIB, 16 * TIB),
@@ -248,7 +246,7 @@ static const struct conf_row all_rows[] = {
     ROW_LIST("engine.adapters", ROOT(engine.adapters), adapter_rows, struct adapter_settings, 0, PROTO_MAX_MODELS),
     ROW_LIST("engine.adapter_folders", ROOT(engine.adapter_folders), adapter_folder_rows,
 	     struct adapter_folder_settings, 0, MOST_ADAPTER_FOLDERS),
-    ROW_ENUM("engine.adapter_type", ROOT(engine.adapter_type), "auto", adapter_types),
+    ROW_ENUM("engine.adapter_type", ROOT(engine.adapter_type), "auto", schema_adapter_types),
     ROW("engine.adapter_memory", CONF_BYTES, ROOT(engine.adapter_memory), "1GiB", MIB, TIB),
     ROW("engine.adapter_slots", CONF_INT, ROOT(engine.adapter_slots), "16", 1, MODEL_MAX_ADAPTERS),
     ROW("engine.adapter_turn", CONF_DURATION, ROOT(engine.adapter_turn_ms), "200ms", 1, HOUR),
@@ -705,139 +703,4 @@ const struct conf_row *sluice_config_rows(void)
 {
 	engines_prepare(all_rows);
 	return all_rows;
-}
-
-void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
-{
-	const struct engine_settings *e = &cfg->engine;
-	int n_models = 0;
-	for (size_t i = 0; i < e->models.n; i++) {
-		const struct model_settings *m = LIST_AT(e->models, const struct model_settings, i);
-		if (!engines_serves(cfg, m->name))
-			continue;
-		models[n_models++] = (struct eng_model_config){.name = m->name,
-							       .path = m->path,
-							       .role = m->role,
-							       .quantize = m->quantize,
-							       .kv_type = m->kv_type > 0 ? kv_types[m->kv_type] : NULL,
-							       .pooling = m->pooling > 0 ? poolings[m->pooling] : NULL,
-							       .on_demand = m->start == 1,
-							       .keep_alive_ms = m->keep_alive_ms,
-							       .matryoshka = matryoshkas[m->matryoshka]};
-	}
-	*out = (struct eng_config){
-	    .models = models,
-	    .n_models = n_models,
-	    .adapters = cfg->served_adapters,
-	    .n_adapters = cfg->n_served_adapters,
-	    .adapter_folders = cfg->served_folders,
-	    .n_adapter_folders = cfg->n_served_folders,
-	    .adapter_memory = e->adapter_memory,
-	    .adapter_slots = (int)e->adapter_slots,
-	    .adapter_turn_ms = e->adapter_turn_ms,
-	    .adapter_wait_ms = e->adapter_wait_ms,
-	    .adapter_type = adapter_types[e->adapter_type],
-	    .backend = backends[e->backend],
-	    .n_threads = (int)e->threads,
-	    .n_text_workers = (int)e->text_workers,
-	    .page_tokens = (int)e->page_tokens,
-	    .kv_bytes = e->kv_memory,
-	    .memory_bytes = e->memory,
-	    .weights_bytes = e->on_demand_memory,
-	    .turn_ms = e->on_demand_turn_ms,
-	    .load_wait_ms = e->on_demand_wait_ms,
-	    .kv_type = (kv_types + 1)[e->kv_type],
-	    .kv_rotation = e->kv_rotation,
-	    .max_model_bytes = e->max_model_memory,
-	    .max_sequences = (int)e->max_sequences,
-	    .max_waiting = (int)e->max_waiting,
-	    .step_tokens = (int)e->step_tokens,
-	    .max_prompt_bytes = (uint32_t)e->max_prompt,
-	    .itl_target_ms = (int)e->itl_target_ms,
-	    .no_prefix_cache = !e->prefix_cache,
-	    .share_prefixes = e->share_prefixes,
-	    .no_launch_ahead = e->launch_ahead == 1,
-	    .spec_mode = e->spec_mode,
-	    .spec_max_draft = (int)e->spec_max_draft,
-	    .spec_fixed = e->spec_fixed,
-	    .device_memory = e->cuda_memory,
-	    .swap_bytes = e->cuda_swap,
-	    .loose_products = !e->cuda_batch_invariant,
-	    .choices_path = cfg->cuda_products,
-	    .weight_cache = strcmp(e->weight_cache, "off") != 0 ? e->weight_cache : NULL,
-	    .weight_cache_bytes = e->weight_cache_size,
-	    .kv_disk = e->kv_disk_bytes > 0 ? e->kv_disk : NULL,
-	    .kv_disk_bytes = e->kv_disk_bytes,
-	    .kv_disk_age_s = e->kv_disk_age_ms / 1000,
-	    .kv_disk_policy = e->kv_disk_policy,
-	    .kv_disk_always = e->kv_disk_always,
-	};
-}
-
-bool sluice_wants_device(const struct sluice_config *cfg)
-{
-	const char *name = backends[cfg->engine.backend];
-	return !cfg->echo.enabled && !sluice_has_upstream(cfg) &&
-	       (strcmp(name, "cuda") == 0 || (strcmp(name, "auto") == 0 && backend_device_plausible()));
-}
-
-void sluice_load_backends(const struct sluice_config *cfg)
-{
-	if (cfg->echo.enabled || sluice_has_upstream(cfg))
-		return;
-	kn_plugin_load("cuda",
-		       sluice_wants_device(cfg)); /* where it is not wanted, the start logs whether there is one */
-	kn_plugin_load(backends[cfg->engine.backend], true);
-}
-
-bool sluice_has_upstream(const struct sluice_config *cfg) { return cfg->upstream.url[0] != '\0'; }
-
-void sluice_remote_config(const struct sluice_config *cfg, struct eng_remote_model *models,
-			  struct eng_remote_config *out)
-{
-	const struct upstream_settings *u = &cfg->upstream;
-	for (size_t i = 0; i < u->models.n; i++) {
-		const struct upstream_model_settings *m = LIST_AT(u->models, const struct upstream_model_settings, i);
-		models[i] = (struct eng_remote_model){.name = m->name,
-						      .model = m->model,
-						      .role = m->role,
-						      .n_ctx = (uint32_t)m->context,
-						      .n_embd = (uint32_t)m->embeddings};
-	}
-	*out = (struct eng_remote_config){
-	    .url = u->url,
-	    .key_file = u->key_file,
-	    .ca_file = u->ca_file,
-	    .verify = u->verify,
-	    .dialect = u->dialect,
-	    .connect_ms = u->connect_ms,
-	    .idle_ms = u->idle_ms,
-	    .total_ms = u->total_ms,
-	    .health_ms = u->health_ms,
-	    .cool_down_ms = u->cool_down_ms,
-	    .failures = (int)u->failures,
-	    .connections = (int)u->connections,
-	    .max_waiting = (int)cfg->engine.max_waiting,
-	    .models = models,
-	    .n_models = (int)u->models.n,
-	};
-}
-
-void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out)
-{
-	const struct echo_settings *e = &cfg->echo;
-	*out = (struct eng_echo_config){
-	    .rate_tps = e->rate,
-	    .tokens_per_burst = (int)e->burst,
-	    .ttft_ms = (int)e->ttft_ms,
-	    .fail_after = (int)e->fail_after,
-	    .hang_after = (int)e->hang_after,
-	    .die_after = (int)e->die_after,
-	    .n_ctx = (int)e->context,
-	    .stamp = e->stamp,
-	    .step_ms = (int)e->step_ms,
-	    .step_active = (int)e->step_active,
-	    .slots = (int)e->slots,
-	    .waiting = (int)e->waiting,
-	};
 }

@@ -11,6 +11,9 @@
 
 /* The names of a model's roles, by number; ends with NULL. */
 extern const char *const schema_roles[];
+/* Likewise what keys of engines may be; schema_kv_types begins with "default", which only a model's may. */
+extern const char *const schema_backends[],
+    *const schema_poolings[], *const schema_matryoshkas[], *const schema_kv_types[], *const schema_adapter_types[];
 
 /* sluice_config_load of the engine by that name; NULL: of the first one. */
 int schema_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets, const char *name,

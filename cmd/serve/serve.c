@@ -34,6 +34,7 @@
 #include "cmd/confine/sandbox.h"
 #include "cmd/state/state.h"
 #include "cmd/serve/supervise.h"
+#include "engine/core/backend_choice.h"
 #include "engine/model/model.h"
 #include "gateway/server/dev_cert.h"
 #include "gateway/auth/dev_keys.h"
@@ -243,7 +244,8 @@ static int check_kv_type(const struct eng_config *engine, const struct eng_model
 	const char *name = m->kv_type != NULL ? m->kv_type : engine->kv_type;
 	struct sl_err none;
 	char can[64];
-	if (strncmp(engine->backend, "cuda", 4) == 0 || strcmp(name, "auto") == 0)
+	bool device = strcmp(engine->backend, "auto") == 0 && backend_device_plausible();
+	if (device || strncmp(engine->backend, "cuda", 4) == 0 || strcmp(name, "auto") == 0)
 		return 0;
 	const struct kn_ops *ops = kn_select(engine->backend, &none);
 	if (ops == NULL || ops->kv_type(kn_kv_type_from_name(name)))
