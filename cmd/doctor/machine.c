@@ -148,7 +148,7 @@ void check_kernels(struct report *r, const struct sluice_config *cfg)
 	struct sl_err err = {0};
 	sluice_engine_config(cfg, models, &engine);
 	struct sl_err why;
-	const struct kn_ops *ops = backend_choose(&engine, &why, &err);
+	const struct kn_ops *ops = backend_choose(&engine, backend_device_plausible(), &why, &err);
 	if (ops == NULL) {
 		report_add(r, REPORT_FAIL, "kernels", "engine.backend %s: %s", engine.backend, err.text);
 		report_change(r, "engine.backend: auto");

@@ -38,10 +38,10 @@ bool backend_can_compute(const struct eng_config *cfg, const struct kn_ops *ops,
 	return true;
 }
 
-const struct kn_ops *backend_choose(const struct eng_config *cfg, struct sl_err *why, struct sl_err *err)
+const struct kn_ops *backend_choose(const struct eng_config *cfg, bool device, struct sl_err *why, struct sl_err *err)
 {
 	*why = (struct sl_err){0};
-	if (strcmp(cfg->backend, "auto") == 0 && backend_device_plausible()) {
+	if (strcmp(cfg->backend, "auto") == 0 && device) {
 		const struct kn_ops *ops = driver_select("cuda", why);
 		if (ops != NULL && backend_can_compute(cfg, ops, why))
 			return ops;

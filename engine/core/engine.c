@@ -328,7 +328,7 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	if (rc != 0)
 		return rc;
 	struct sl_err why;
-	const struct kn_ops *ops = backend_choose(cfg, &why, err);
+	const struct kn_ops *ops = backend_choose(cfg, backend_device_plausible(), &why, err);
 	if (ops == NULL) /* the next start may find memory, or a silent driver well */
 		return err->code == SL_ETIMEOUT || err->code == SL_ENOMEM ? err->code : SL_EINVAL;
 	log_info("kernels: %s; %s", ops->name, why.text[0] != '\0' ? why.text : kn_plugin_line());
