@@ -73,7 +73,7 @@ CUDA_OPT ?= -O3 -Xptxas --split-compile=$(JOBS)
 # -lineinfo: profilers name the source's lines; it changes no code.
 NVCCFLAGS := -std=c++17 $(CUDA_OPT) -lineinfo --fmad=false $(if $(filter 90a,$(CUDA_ARCHS)),-DKN_WGMMA) -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -I.
 # The longest one first.
-CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu))
+CUDA_SRC := $(sort $(wildcard kernels/cuda/attention*.cu)) $(filter-out kernels/cuda/attention%,$(wildcard kernels/cuda/*.cu kernels/cuda/*/*.cu))
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(B)/%.o)
 CUDA_SO := $(if $(NVCC),$(if $(SAN),,$(B)/libsluice-cuda.so))
 # The same sources compiled for the emulation, for tests (tests/emulation). No C++ library is used:
@@ -328,7 +328,7 @@ $(B)/standin/toolkit.checked: tests/standin/toolkit/toolkit.cu $(wildcard tests/
 # A planted fault of the host's side, made as a mutant is; each is an object of its own on the stand-in.
 FAULTS := $(patsubst tests/standin/faults/%.sed,$(B)/standin/faults/%.so,$(wildcard tests/standin/faults/*.sed))
 $(FAULTS): $(B)/standin/faults/%.so: tests/standin/faults/%.sed $(STANDIN_OBJ)
-	@mkdir -p $(@D)/$*/kernels/cuda
+	@mkdir -p $(@D)/$*/kernels/cuda/device
 	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(@D)/$*/$$src; sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
 	  o=$$(basename $$src .cu).o; \

@@ -3,19 +3,19 @@
  * The CUDA backend's state and what its files share. Its operations run on the thread that calls kn_ops.
  *
  * backend.cu               the table                    memory.cu   device memory, pages on the host
- * step.cu                  a step's inputs and results  list.cu     commands and graphs
- * rows.cu, rows.h          row-wise operations          pages.cu, rope.h  rotary embedding, pages
+ * step.cu                  a step's inputs and results  pages.cu, rope.h  rotary embedding, pages
+ * rows.cu, rows.h          row-wise operations
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
  * attention_alone.h (single rows), attention_merge.h
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).
- * Device: device.h; device_cuda.cu, device_wgmma.h and library_cuda.cu on CUDA, emu*.cu in the emulation.
+ * Below: kernels/cuda/device.
  */
 #ifndef KERNELS_CUDA_BACKEND_H
 #define KERNELS_CUDA_BACKEND_H
 
-#include "kernels/cuda/list.h"
+#include "kernels/cuda/device/list.h"
 #include "kernels/kv_type.h"
 
 enum {

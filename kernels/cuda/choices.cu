@@ -7,7 +7,7 @@
  * library, 1 the kernels here, 2 the library with FP8), eight words in hexadecimal. The file is untrusted: lines with
  * numbers out of bounds are ignored.
  */
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/device/library.h"
 #include "kernels/cuda/packed.h"
 
 #include <errno.h>

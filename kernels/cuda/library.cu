@@ -26,7 +26,7 @@
  *     from about the same number of rows on as with 16 bits. Where it does not, it is not taken: what unpacking costs
  *     is timed with it. Not measured on a device.
  */
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/device/library.h"
 
 #include <stdio.h>
 

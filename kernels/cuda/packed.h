@@ -37,7 +37,7 @@
 #ifndef KERNELS_CUDA_PACKED_H
 #define KERNELS_CUDA_PACKED_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 enum { KN_OUTS = 16, KN_SLAB = 32, KN_SLABS = 8, KN_CHUNK = KN_SLAB * KN_SLABS, KN_PIECE = 16 * KN_WARP };
 

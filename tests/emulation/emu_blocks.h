@@ -6,7 +6,7 @@
 #ifndef KERNELS_CUDA_EMU_BLOCKS_H
 #define KERNELS_CUDA_EMU_BLOCKS_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 struct emu_blocks; /* what runs the blocks of one device: its threads, and their stacks */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/emulation/emu_count.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 #include "tests/emulation/emu_blocks.h"
 
 enum { KERNELS = 64, NOTES = 4096, BANKS = 32 };

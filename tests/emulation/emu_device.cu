@@ -14,7 +14,7 @@
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
-#include "kernels/cuda/device_base.h"
+#include "kernels/cuda/device/device_base.h"
 #include "tests/emulation/emu_blocks.h"
 #include "tests/emulation/emu_library.h"
 #include "tests/emulation/emu_memory.h"

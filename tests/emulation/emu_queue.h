@@ -7,7 +7,7 @@
 #ifndef KERNELS_CUDA_EMU_QUEUE_H
 #define KERNELS_CUDA_EMU_QUEUE_H
 
-#include "kernels/cuda/list.h"
+#include "kernels/cuda/device/list.h"
 
 struct emu_pinned;
 

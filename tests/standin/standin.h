@@ -35,7 +35,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/launch.h"
 #include "tests/standin/standin_api.h"
 
 enum { MAX_STREAMS = 64, POS_BITS = 26 };

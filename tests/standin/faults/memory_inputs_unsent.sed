@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# kernels/cuda/list.cu
+# kernels/cuda/device/list.cu
 # A list runs before its inputs are sent.
 s/int rc = l->before(l->ctx);/int rc = 0;/

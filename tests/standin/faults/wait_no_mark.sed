@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# kernels/cuda/device_cuda.cu
+# kernels/cuda/device/device_cuda.cu
 # A step is not waited for.
 s/cudaEventSynchronize(d->event\[MARK + mark\])/cudaSuccess/
 s/^\tawait_nearly(d, mark);//

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/cuda/device.h" /* dim3 */
+#include "kernels/cuda/device/device.h" /* dim3 */
 #endif
 
 #ifndef STANDIN_TOOLKIT

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cuda/spills.h"
+#include "kernels/cuda/device/spills.h"
 
 #include <cuda_runtime.h>
 

@@ -177,9 +177,9 @@ struct alignas(8) kn_f2 {
 #ifdef KN_EMULATED
 #include KN_EMULATED
 #else
-#include "kernels/cuda/device_cuda.h"
+#include "kernels/cuda/device/device_cuda.h"
 #endif
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/device/launch.h"
 
 __device__ static inline float kn_bf16_float(uint16_t h) { return kn_bits_float((uint32_t)h << 16); }
 

@@ -7,7 +7,7 @@
 #ifndef KERNELS_CUDA_SPILLS_H
 #define KERNELS_CUDA_SPILLS_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 /* Kernels that were looked at; more are not, so this is twice what the backend has. Zero at first. */
 struct kn_spills {

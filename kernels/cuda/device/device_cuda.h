@@ -190,6 +190,6 @@ template <int N> __device__ static inline void kn_cp_async_wait(void)
 	asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
 }
 
-#include "kernels/cuda/device_wgmma.h"
+#include "kernels/cuda/device/device_wgmma.h"
 
 #endif

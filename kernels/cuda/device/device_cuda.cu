@@ -26,10 +26,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/cuda/device_base.h"
-#include "kernels/cuda/device_stream.h"
-#include "kernels/cuda/library.h"
-#include "kernels/cuda/spills.h"
+#include "kernels/cuda/device/device_base.h"
+#include "kernels/cuda/device/device_stream.h"
+#include "kernels/cuda/device/library.h"
+#include "kernels/cuda/device/spills.h"
 
 /* Events: FIRST and up, before the first work of each mark's stretch and of the open one; MARK and up, the marks;
  * DONE, the end of what dev_sync waits for; BEFORE_ASIDE and AFTER_ASIDE, around copies aside; STAGED and up, after the

@@ -7,7 +7,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 /* The compute capability: 89, 90, 100. 0: unknown. */
 int dev_capability(const struct dev *d);

@@ -2,7 +2,7 @@
  *
  * The part of the device layer that needs no device: the permanent fault, counters, recording.
  */
-#include "kernels/cuda/device_base.h"
+#include "kernels/cuda/device/device_base.h"
 
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
 #ifndef KERNELS_CUDA_DEVICE_BASE_H
 #define KERNELS_CUDA_DEVICE_BASE_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 struct dev_base {
 	const struct kn_plugin_host *host;

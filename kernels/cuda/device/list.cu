@@ -12,7 +12,7 @@
  *  2  graphs are compared from the latest used on, after their length and first command; only lists without a graph are
  *     hashed. A list that was refused is not captured again: a refused capture costs what a capture costs.
  */
-#include "kernels/cuda/list.h"
+#include "kernels/cuda/device/list.h"
 
 /* ---- commands ---- */
 

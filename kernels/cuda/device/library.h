@@ -21,7 +21,7 @@
 #ifndef KERNELS_CUDA_LIBRARY_H
 #define KERNELS_CUDA_LIBRARY_H
 
-#include "kernels/cuda/list.h"
+#include "kernels/cuda/device/list.h"
 
 enum { DEV_ALGO_WORDS = 8, DEV_MOST_WAYS = 8 };
 

@@ -9,13 +9,13 @@
  * e4m3 needs compute capability 8.9. Scales per output and row need exactly 9.0 (same documentation, "FP8 data
  * types"); elsewhere the sums come unscaled. The faster accumulation with fewer bits stays off, as by default.
  */
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/device/library.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "kernels/cuda/device_stream.h"
+#include "kernels/cuda/device/device_stream.h"
 
 enum { WORKSPACE = 32 << 20, ALIGNED = 16 };
 

@@ -19,7 +19,7 @@
 #ifndef KERNELS_CUDA_LIST_H
 #define KERNELS_CUDA_LIST_H
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 struct kn_list {
 	const struct kn_plugin_host *host;
