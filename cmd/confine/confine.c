@@ -65,6 +65,28 @@ static void add_library_path(struct paths *p)
 	}
 }
 
+/* A device's nodes, and the names of threads: the driver sets those of its own, and fails if it can't ("OS call
+ * failed"). */
+static void add_driver(struct paths *p)
+{
+	static const char *const nodes[] = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset",
+					    "nvidia-caps"};
+	char path[64];
+	for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+		snprintf(path, sizeof path, "/dev/%s", nodes[i]);
+		add_path(p, SANDBOX_DEVICE, path);
+	}
+	for (int i = 0; i < 16; i++) {
+		snprintf(path, sizeof path, "/dev/nvidia%d", i);
+		if (access(path, F_OK) == 0)
+			add_path(p, SANDBOX_DEVICE, path);
+	}
+	add_path(p, SANDBOX_WRITE, "/dev/shm");
+	const char *threads = sandbox_threads();
+	if (threads != NULL)
+		add_path(p, SANDBOX_WRITE, threads);
+}
+
 static void add_system(struct paths *p)
 {
 	static const char *const folders[] = {
@@ -120,6 +142,8 @@ static int limit_files(const struct cmd_options *o, const struct sluice_config *
 		add_folder_of(p, cfg->engine.socket);
 	else
 		add_engine(p, cfg);
+	if (kind == SANDBOX_DRIVER)
+		add_driver(p);
 	if (o->broker_fd < 0)
 		add_path(p, SANDBOX_READ, "/");
 	int rc = sandbox_files(p->all, p->n);
@@ -216,11 +240,6 @@ int confine(const struct cmd_options *o, const struct sluice_config *cfg, enum s
 		log_error("this process can't change to user %s: %s", o->run_as != NULL ? o->run_as : "(none)",
 			  strerror(-rc));
 		return CMD_EXIT_CONFIG;
-	}
-	if (kind == SANDBOX_ENGINE && sluice_wants_device(cfg)) {
-		log_info(
-		    "an engine with a device has neither seccomp nor Landlock, under which its driver does not start");
-		return 0;
 	}
 	if (cfg->supervisor.sandbox)
 		return limit(o, cfg, kind);

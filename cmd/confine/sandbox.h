@@ -9,9 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* REMOTE: an engine whose models another server runs: it connects, and has no device and no weights. DOWNLOAD: the
- * process that fetches models (cmd/hub). It connects, and does not listen. */
-enum sandbox_kind { SANDBOX_GATEWAY, SANDBOX_ENGINE, SANDBOX_REMOTE, SANDBOX_DOWNLOAD };
+/* DRIVER: an engine that may compute on a device, whose driver makes calls of its own. REMOTE: an engine whose models
+ * another server runs: it connects, and has no device and no weights. DOWNLOAD: the process that fetches models
+ * (cmd/hub). It connects, and does not listen. */
+enum sandbox_kind { SANDBOX_GATEWAY, SANDBOX_ENGINE, SANDBOX_DRIVER, SANDBOX_REMOTE, SANDBOX_DOWNLOAD };
 
 enum sandbox_access {
 	SANDBOX_READ = 1,   /* files and folders below */
@@ -24,6 +25,10 @@ struct sandbox_path {
 	unsigned access;
 };
 
+/* The folder of this process's threads, for SANDBOX_WRITE: a device's driver names its own there. NULL: there is none.
+ * A rule is for a folder's inode, which the kernel may forget and make anew; a descriptor that stays open keeps this
+ * one. */
+const char *sandbox_threads(void);
 /* From now on only these paths can be opened; open descriptors stay usable. The version of Landlock's ABI; 0: this
  * kernel has none; -errno. */
 int sandbox_files(const struct sandbox_path *paths, size_t n);

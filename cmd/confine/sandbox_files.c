@@ -79,6 +79,12 @@ void sandbox_describe(char *out, size_t size)
 		 prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 ? "seccomp" : "no seccomp: this kernel has none", landlock);
 }
 
+const char *sandbox_threads(void)
+{
+	static const char *const path = "/proc/self/task";
+	return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) >= 0 ? path : NULL;
+}
+
 int sandbox_files(const struct sandbox_path *paths, size_t n)
 {
 	int abi = landlock_version();

@@ -53,7 +53,10 @@ int cmd_engine(int argc, char **argv)
 	}
 	core_dump_settle(cfg.supervisor.core_dumps);
 	sluice_load_backends(&cfg);
-	rc = confine(&o, &cfg, sluice_has_upstream(&cfg) ? SANDBOX_REMOTE : SANDBOX_ENGINE);
+	rc = confine(&o, &cfg,
+		     sluice_has_upstream(&cfg)   ? SANDBOX_REMOTE
+		     : sluice_wants_device(&cfg) ? SANDBOX_DRIVER
+						 : SANDBOX_ENGINE);
 	if (rc != 0)
 		return rc;
 	map_file_guard(); /* before the recorder, which dumps and then hands the signal on to it */

@@ -189,7 +189,8 @@ static void what_is_refused(void **state)
 	assert_int_equal(sluice_config_load(&cfg, NULL, many, N(many), &err), SL_ERANGE);
 }
 
-/* Which engine runs outside of the sandbox: one that names a device, or takes one where there is one, and computes. */
+/* Which engine gets the files and calls of a device's driver: one that names a device, or takes one where there is one,
+ * and computes. */
 static void a_device_is_wanted(void **state)
 {
 	(void)state;

@@ -85,6 +85,7 @@ static void ends_it(int (*try)(void))
 {
 	assert_int_equal(limited(SANDBOX_GATEWAY, try), KILLED + SIGSYS);
 	assert_int_equal(limited(SANDBOX_ENGINE, try), KILLED + SIGSYS);
+	assert_int_equal(limited(SANDBOX_DRIVER, try), KILLED + SIGSYS);
 	assert_int_equal(limited(SANDBOX_REMOTE, try), KILLED + SIGSYS);
 	assert_int_equal(limited(SANDBOX_DOWNLOAD, try), KILLED + SIGSYS);
 }
@@ -213,6 +214,8 @@ static void sockets_are_of_few_families(void **unused)
 	gives(SANDBOX_ENGINE, try_inet, EPERM);
 	gives(SANDBOX_ENGINE, try_inet6, EPERM);
 	gives(SANDBOX_ENGINE, try_netlink, EPERM);
+	gives(SANDBOX_DRIVER, try_unix, 0);
+	gives(SANDBOX_DRIVER, try_inet, EPERM);
 	gives(SANDBOX_REMOTE, try_unix, 0);
 	gives(SANDBOX_REMOTE, try_inet, 0);
 	gives(SANDBOX_REMOTE, try_inet6, 0);
@@ -252,6 +255,7 @@ static void their_own_work_goes_on(void **unused)
 	(void)unused;
 	gives(SANDBOX_GATEWAY, work, 0);
 	gives(SANDBOX_ENGINE, work, 0);
+	gives(SANDBOX_DRIVER, work, 0);
 	gives(SANDBOX_REMOTE, work, 0);
 	gives(SANDBOX_DOWNLOAD, work, 0);
 }
@@ -303,6 +307,67 @@ static void only_named_folders_are_open(void **unused)
 	assert_int_equal(read_usr, 0);
 	assert_int_equal(null, 0);
 	assert_int_equal(made, EACCES);
+}
+
+struct sleeper {
+	int wake[2], told[2]; /* pipes */
+	int tid;
+};
+
+static void *sleep_in(void *arg)
+{
+	struct sleeper *s = arg;
+	char c = 0;
+	s->tid = (int)syscall(SYS_gettid);
+	(void)!write(s->told[1], &c, 1);
+	(void)!read(s->wake[0], &c, 1);
+	return NULL;
+}
+
+static int open_of_thread(int tid, const char *name)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/task/%d/%s", tid, name);
+	return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) >= 0 ? 0 : errno;
+}
+
+/* Names another thread as a device's driver does, with and without the folder of threads. 0, or what went wrong. */
+static int name_a_thread(bool may)
+{
+	struct sleeper s;
+	char c;
+	pthread_t thread;
+	const char *threads = sandbox_threads();
+	const struct sandbox_path paths[] = {{"/proc", SANDBOX_READ}, {may ? threads : dir, SANDBOX_WRITE}};
+	if (threads == NULL || pipe(s.wake) != 0 || pipe(s.told) != 0)
+		return NOT_CONFINED;
+	int rc = sandbox_files(paths, 2);
+	if (rc <= 0)
+		return rc < 0 ? NOT_CONFINED : LEFT_OUT;
+	if (pthread_create(&thread, NULL, sleep_in, &s) != 0 || read(s.told[0], &c, 1) != 1)
+		return NOT_CONFINED;
+	int named = open_of_thread(s.tid, "comm"),
+	    other = open("/proc/self/comm", O_WRONLY | O_CLOEXEC) >= 0 ? 0 : errno;
+	close(s.wake[1]);
+	pthread_join(thread, NULL);
+	return named != (may ? 0 : EACCES) ? 1 : other != EACCES ? 2 : 0;
+}
+
+static void a_driver_names_its_threads(void **unused)
+{
+	(void)unused;
+	for (int may = 0; may < 2; may++) {
+		int status;
+		pid_t pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0)
+			_exit(name_a_thread(may));
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status));
+		if (WEXITSTATUS(status) == LEFT_OUT)
+			skip();
+		assert_int_equal(WEXITSTATUS(status), 0);
+	}
 }
 
 /* ---- kernels that can't ---- */
@@ -423,6 +488,7 @@ int main(void)
 	    cmocka_unit_test(what_is_unknown_is_not_there),
 	    cmocka_unit_test_setup_teardown(their_own_work_goes_on, setup, teardown),
 	    cmocka_unit_test_setup_teardown(only_named_folders_are_open, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_driver_names_its_threads, setup, teardown),
 	    cmocka_unit_test(a_kernel_without_them_is_no_failure),
 	    cmocka_unit_test(every_right_goes),
 	};
