@@ -13,6 +13,7 @@
 
 #define __global__ static
 #define __device__
+#define __host__
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define UNROLL_FOR(...) for (__VA_ARGS__)
@@ -188,6 +189,10 @@ static inline uint32_t kn_float_bits(float f)
 	memcpy(&bits, &f, sizeof bits);
 	return bits;
 }
+
+static inline int kn_lowest_bit(uint32_t bits) { return __builtin_ctz(bits); }
+
+static inline float kn_exp2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 
 static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t which)
 {

@@ -20,7 +20,7 @@
 
 #define N(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
-enum { WIDEST = 6000, ROWS = 8, FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
+enum { WIDEST = 140001, FLAT = 6000, ROWS = 8, FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 
 static uint64_t state = 1;
 
@@ -208,7 +208,7 @@ static void make_job(struct job *j, int n)
 	if (next_unit() < 0.5)
 		j->p.top_p = (float)(0.02 + 0.97 * next_unit());
 	if (next_unit() < 0.5)
-		j->p.top_k = next_bits() % (next_unit() < 0.7 ? 60 : WIDEST);
+		j->p.top_k = next_bits() % (next_unit() < 0.7 ? 60 : FLAT);
 	if (next_unit() < 0.3)
 		j->p.min_p = (float)(0.3 * next_unit());
 	if (next_unit() < 0.3) {
@@ -321,7 +321,7 @@ static void test_flat_and_tied(void **arg)
 		for (int round = 0; round < 4; round++) {
 			for (int i = 0; i < ROWS; i++) {
 				struct job *j = &jobs[i];
-				for (int k = 0; k < WIDEST; k++)
+				for (int k = 0; k < FLAT; k++)
 					j->logits[k] = i < 4 ? 2.0f
 							     : (float)(next_bits() % 3) +
 								   (i == 7 ? (float)(next_bits() % 1000) * 1e-3f : 0);
@@ -331,12 +331,33 @@ static void test_flat_and_tied(void **arg)
 				j->p.top_p = i % 4 > 1 ? 0.6f : 1;
 				j->p.n_top = 20;
 			}
-			draw_all(&r, jobs, ROWS, WIDEST, out);
+			draw_all(&r, jobs, ROWS, FLAT, out);
 			for (int i = 0; i < ROWS; i++)
-				assert_true(same(&r, &jobs[i], WIDEST, &out[i]));
+				assert_true(same(&r, &jobs[i], FLAT, &out[i]));
 		}
 	}
 	set_order(FORWARD);
+	close_rig(&r);
+}
+
+/* Rows of more chunks than a block has threads, and of a width that is not of whole 16 bytes. */
+static void test_wide(void **arg)
+{
+	(void)arg;
+	static struct job jobs[ROWS];
+	struct sampler_choice out[ROWS];
+	struct rig r;
+	open_rig(&r);
+	state = 21;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < ROWS; i++)
+			make_job(&jobs[i], WIDEST);
+		draw_all(&r, jobs, ROWS, WIDEST, out);
+		for (int i = 0; i < ROWS; i++) {
+			assert_true(same(&r, &jobs[i], WIDEST, &out[i]));
+			sampler_state_dispose(&jobs[i].said);
+		}
+	}
 	close_rig(&r);
 }
 
@@ -516,6 +537,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_random),
 	    cmocka_unit_test(test_flat_and_tied),
+	    cmocka_unit_test(test_wide),
 	    cmocka_unit_test(test_unusable),
 	    cmocka_unit_test(test_twice),
 	    cmocka_unit_test(test_said_on_the_device),

@@ -172,6 +172,8 @@ struct alignas(8) kn_f2 {
  *  kn_any(v) *: whether v is true for any lane of the warp.
  *  kn_exp2_normal(x): exp2f(x), with its bits, of -INFINITY, NaN, and x of at least KN_EXP2_LEAST, in one instruction.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
+ *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.
+ *  kn_exp2(x): 2^x, off by at most 2^-22 of itself and not the same everywhere; 0 below 2^-126.
  *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
 
 #ifdef KN_EMULATED

@@ -14,7 +14,7 @@
  *
  * Where the code is for compute capability 9.0 or later, the device starts a kernel while the one before it ends
  * (programmatic dependent launch); kn_begin waits for its results. Expected: from the end of one kernel to the start of
- * the next 0.6 us instead of 1 to 1.5, so 70 to 150 us of an 8B decode's 171 launches. Not measured on a device.
+ * the next 0.6 us instead of 1 to 1.5, so 70 to 150 us of an 8B decode's 173 launches. Not measured on a device.
  *
  * A graph is captured from the stream with the same calls as a plain run. The capture is thread-local, so other
  * threads may load another model meanwhile. A failed capture leaves the device usable: the list then runs plainly,

@@ -59,6 +59,15 @@ __device__ static inline uint32_t kn_byte_perm(uint32_t a, uint32_t b, uint32_t 
 	return __byte_perm(a, b, which);
 }
 
+__device__ static inline int kn_lowest_bit(uint32_t bits) { return __ffs((int)bits) - 1; }
+
+__device__ static inline float kn_exp2(float x)
+{
+	float y;
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
 /* Adds in shared memory and returns the old value. */
 __device__ static inline uint32_t kn_add_shared(uint32_t *at, uint32_t v) { return atomicAdd(at, v); }
 
