@@ -32,7 +32,8 @@
  *     and rows without filters take. The histogram weighs what is within the bound: 30 % of flat rows over 20 with
  *     top-p 0.95, few per cent of a model's, in few chunks. top-k reads the k best chunks. Races read the chunks with
  *     the lowest bounds, some 25 of 501, instead of all; they are a kernel of their own, since with them `sample` would
- *     not fit into the 64 registers that two blocks a multiprocessor leave. Version 4 is not measured yet.
+ *     not fit into the 64 registers that two blocks a multiprocessor leave. On an H100, in turns: 256 flat rows with
+ *     top-p 885 -> 560 us (150 asked); a step of one greedy row, 6.08 ms, up to 0.02 ms longer, of 64 the same.
  *  3  atomics of 32 bits: of 64 bits, shared memory has only loops that compare and swap (histograms: a loop a logit;
  *     the largest and its sum: 512 threads at one address, now 16 warps' lanes, one each). Sums before each bin by
  *     exchanges in a warp, two bins a thread, in 2 × 15 of them; before, one warp went through 32 bins a lane at strides
