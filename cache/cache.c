@@ -3,7 +3,6 @@
  * Process-wide state: the checked configuration, the resolved address (hiredis would resolve names in connect, on the
  * loop), the password, and the memory store's thread, which also serves as the fallback for Redis.
  */
-#include <netdb.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,19 +57,6 @@ static int check(const struct cache_config *c, struct sl_err *err)
 	return 0;
 }
 
-static int find_host(struct cache *c, const char *host, const char *port, struct sl_err *err)
-{
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
-	int rc = getaddrinfo(host, port, &hints, &found);
-	if (rc == 0) {
-		rc = getnameinfo(found->ai_addr, found->ai_addrlen, c->host, sizeof c->host, NULL, 0, NI_NUMERICHOST);
-		freeaddrinfo(found);
-	}
-	if (rc != 0)
-		return sl_errf(err, SL_EIO, "cache address %s: %s", c->cfg.address, gai_strerror(rc));
-	return 0;
-}
-
 static int parse_address(struct cache *c, struct sl_err *err)
 {
 	const char *a = c->cfg.address;
@@ -83,40 +69,37 @@ static int parse_address(struct cache *c, struct sl_err *err)
 		c->unix_path = sl_strdup(path);
 		return c->unix_path == NULL ? sl_errf(err, SL_ENOMEM, "cache: no memory") : 0;
 	}
-	const char *colon = strrchr(a, ':');
-	char *end = NULL;
-	unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, &end, 10);
-	if (colon == NULL || colon == a || port < 1 || port > 65535 || *end != '\0')
+	if (sentinel_is(a))
+		return sentinel_parse(a, &c->sentinels, err);
+	size_t at, n;
+	if (!redis_split_address(a, strlen(a), &at, &n, &c->port))
 		return sl_errf(err, SL_EINVAL, "cache address %s: unix:PATH, HOST:PORT or [ADDRESS]:PORT", a);
-	c->port = (int)port;
-	bool brackets = a[0] == '[' && colon[-1] == ']';
-	size_t n = (size_t)(colon - a) - (brackets ? 2 : 0);
-	char *host = sl_strndup(a + brackets, n);
+	char *host = sl_strndup(a + at, n);
 	if (host == NULL)
 		return sl_errf(err, SL_ENOMEM, "cache: no memory");
-	int rc = find_host(c, host, colon + 1, err);
+	struct sl_err why;
+	int rc = redis_find_host(host, c->port, c->host, &why);
 	sl_free(host);
-	return rc;
+	return rc == 0 ? 0 : sl_errf(err, rc, "cache address %s: %s", a, why.text);
 }
 
-static int read_password(struct cache *c, struct sl_err *err)
+static int read_password(const char *key, const char *path, char **out, struct sl_err *err)
 {
-	const char *path = c->cfg.password_file;
 	struct sl_buf text;
 	struct sl_err why = {0};
 	if (path == NULL)
 		return 0;
 	int rc = file_read(path, PASSWORD_FILE_MOST, &text, &why);
 	if (rc != 0) {
-		sl_errf(err, rc, "cache.password_file: %s: %s", path, why.text);
+		sl_errf(err, rc, "%s: %s: %s", key, path, why.text);
 	} else {
 		const char *line = text.len > 0 ? (const char *)buf_data(&text) : "";
 		size_t n = 0;
 		while (n < text.len && line[n] != '\r' && line[n] != '\n' && line[n] != '\0')
 			n++;
 		if (n == 0 || n > PASSWORD_MOST)
-			rc = sl_errf(err, SL_EINVAL, "cache.password_file: %s: the first line is the password", path);
-		else if ((c->password = sl_strndup(line, n)) == NULL)
+			rc = sl_errf(err, SL_EINVAL, "%s: %s: the first line is the password", key, path);
+		else if ((*out = sl_strndup(line, n)) == NULL)
 			rc = sl_errf(err, SL_ENOMEM, "cache: no memory");
 	}
 	if (text.len > 0)
@@ -125,13 +108,19 @@ static int read_password(struct cache *c, struct sl_err *err)
 	return rc;
 }
 
+static void forget(char *password)
+{
+	if (password != NULL)
+		explicit_bzero(password, strlen(password));
+	sl_free(password);
+}
+
 static void free_all(struct cache *c)
 {
 	sl_free(c->unix_path);
 	sl_free(c->user);
-	if (c->password != NULL)
-		explicit_bzero(c->password, strlen(c->password));
-	sl_free(c->password);
+	forget(c->password);
+	forget(c->sentinel_password);
 	sl_free(c);
 }
 
@@ -141,7 +130,10 @@ static int set_up(struct cache *c, struct sl_err *err)
 	if (c->cfg.store == CACHE_REDIS) {
 		rc = parse_address(c, err);
 		if (rc == 0)
-			rc = read_password(c, err);
+			rc = read_password("cache.password_file", c->cfg.password_file, &c->password, err);
+		if (rc == 0)
+			rc = read_password("cache.sentinel_password_file", c->cfg.sentinel_password_file,
+					   &c->sentinel_password, err);
 		if (rc == 0 && c->cfg.user != NULL && (c->user = sl_strdup(c->cfg.user)) == NULL)
 			rc = sl_errf(err, SL_ENOMEM, "cache: no memory");
 		if (rc != 0)
@@ -169,7 +161,7 @@ int cache_create(const struct cache_config *cfg, const struct cache_proc *const 
 		c->procs[c->n_procs++] = procs[i];
 	rc = set_up(c, err);
 	/* The caller's strings are no longer needed. */
-	c->cfg.address = c->cfg.user = c->cfg.password_file = NULL;
+	c->cfg.address = c->cfg.user = c->cfg.password_file = c->cfg.sentinel_password_file = NULL;
 	c->cfg.prefix = c->prefix;
 	if (rc != 0) {
 		free_all(c);

@@ -70,10 +70,11 @@ enum {
 
 struct cache_config {
 	enum cache_store store;
-	const char *address; /* "unix:/path", "host:port" or "[::1]:port"; names are resolved once */
+	const char *address; /* "unix:/path", "host:port" or "[::1]:port"; or sentinels (sentinel.h); resolved once */
 	bool own_server;     /* on a unix socket: the server must run as our user, or nothing is sent (base/peer.h) */
 	const char *user;    /* NULL: the default user */
-	const char *password_file; /* NULL: none. cache_create reads its first line */
+	const char *password_file;          /* NULL: none. cache_create reads its first line */
+	const char *sentinel_password_file; /* NULL: none; likewise */
 	int database;
 	const char *prefix; /* before every key, up to 32 of [A-Za-z0-9:._-] */
 	uint32_t connect_timeout_ms;

@@ -19,6 +19,7 @@
 #include "base/mailbox.h"
 #include "base/metrics.h"
 #include "cache/cache.h"
+#include "cache/sentinel.h"
 
 /* ---- kinds (key.c) ---- */
 
@@ -88,11 +89,12 @@ enum { MAX_PROCS = CACHE_MAX_PROCS + 2 };
 struct cache {
 	struct cache_config cfg;
 	char prefix[33];
-	/* Redis: a path, or a numeric address and a port. */
+	/* Redis: a path, a numeric address and a port, or sentinels that know one. */
 	char *unix_path;
 	char host[64];
 	int port;
-	char *user, *password; /* NULL: none */
+	struct sentinel_set sentinels;
+	char *user, *password, *sentinel_password; /* NULL: none */
 	const struct cache_proc *procs[MAX_PROCS];
 	size_t n_procs;
 	struct mem_thread *memory;

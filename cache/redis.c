@@ -10,6 +10,9 @@
  *                  ▲                 │ failed                     │
  *                  └─────────────────┴────────────────────────────┘
  *
+ * With sentinels, connecting begins with a question to one of them (redis_sentinel.c), another one each time, so a link
+ * follows a failover: the old primary closes, is gone, or refuses the handshake's write.
+ *
  * DOWN and PROBING are the open and half-open circuit: operations are answered by policy at once. The handshake is
  * AUTH, SELECT, SCRIPT LOAD of every script and a small write; so a Redis that is loading, a replica or full doesn't
  * close the circuit. Connecting and the handshake share one deadline. The backoff doubles from least to most with each
@@ -61,6 +64,9 @@ struct redis_link {
 	const struct cache *cache;
 	redisAsyncContext *ac; /* NULL: none */
 	struct redis_guard guard;
+	struct sentinel_ask *ask;            /* NULL: none; then there is no connection yet */
+	unsigned asked;                      /* how often */
+	char master[SENTINEL_HOST_MOST + 8]; /* what a sentinel named last */
 	enum link_state state;
 	bool dropping;     /* the timer ends the connection */
 	bool closing;      /* this side closes: `closed` is expected */
@@ -122,12 +128,19 @@ __attribute__((format(printf, 2, 3))) static void set_why(struct redis_link *l, 
 			*p = '?';
 }
 
+static void drop_question(struct redis_link *l)
+{
+	sentinel_ask_free(l->ask);
+	l->ask = NULL;
+}
+
 /* Opens the circuit. The connection is closed from the loop, then the backoff runs. */
 static void go_down(struct redis_link *l)
 {
 	if (l->state == LINK_DOWN)
 		return;
 	set_state(l, LINK_DOWN);
+	drop_question(l);
 	l->dropping = l->ac != NULL;
 	set_timer(l, l->dropping ? 0 : backoff_us(l));
 	client_release_waiting(l->client);
@@ -281,12 +294,12 @@ static int give_up(struct redis_link *l, redisAsyncContext *ac, int code, const 
 	return code;
 }
 
-static int open_connection(struct redis_link *l)
+static int open_connection(struct redis_link *l, const char *host, int port)
 {
 	const struct cache *c = l->cache;
 	metric_add(&cache_m_connects, 1);
 	redisAsyncContext *ac =
-	    c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path) : redisAsyncConnect(c->host, c->port);
+	    c->unix_path != NULL ? redisAsyncConnectUnix(c->unix_path) : redisAsyncConnect(host, port);
 	if (ac == NULL)
 		return give_up(l, ac, SL_ENOMEM, "no memory");
 	if (ac->err != 0)
@@ -309,15 +322,47 @@ static int open_connection(struct redis_link *l)
 	return rc;
 }
 
-static void connect_now(struct redis_link *l, enum link_state state)
+static void no_connection(struct redis_link *l)
 {
-	set_state(l, state);
-	set_timer(l, (uint64_t)l->cache->cfg.connect_timeout_ms * 1000);
-	l->attempts++;
-	if (open_connection(l) == 0)
-		return;
 	metric_add(&cache_m_failures[FAILED_CLOSED], 1);
 	go_down(l);
+}
+
+static void on_sentinel(void *ctx, const char *host, int port, const char *why)
+{
+	struct redis_link *l = ctx;
+	char named[sizeof l->master];
+	int rc = SL_ECLOSED;
+	if (host == NULL) {
+		set_why(l, "%s", why);
+	} else {
+		snprintf(named, sizeof named, "%s, port %d", host, port);
+		if (strcmp(named, l->master) != 0)
+			log_info("store: the sentinel names %s", named);
+		memcpy(l->master, named, sizeof named);
+		rc = open_connection(l, host, port);
+	}
+	drop_question(l);
+	if (rc != 0)
+		no_connection(l);
+}
+
+static int ask_sentinel(struct redis_link *l)
+{
+	int rc = sentinel_ask(l->cache, l->client->base, l->asked++, on_sentinel, l, &l->ask);
+	if (rc != 0)
+		set_why(l, "no memory");
+	return rc;
+}
+
+static void connect_now(struct redis_link *l, enum link_state state)
+{
+	const struct cache *c = l->cache;
+	set_state(l, state);
+	set_timer(l, (uint64_t)c->cfg.connect_timeout_ms * 1000);
+	l->attempts++;
+	if ((c->sentinels.n > 0 ? ask_sentinel(l) : open_connection(l, c->host, c->port)) != 0)
+		no_connection(l);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -465,6 +510,7 @@ int redis_link_create(struct cache_client *cl, struct redis_link **out)
 
 void redis_link_destroy(struct redis_link *l)
 {
+	drop_question(l);
 	close_connection(l);
 	metric_add(&cache_m_up, -(l->state == LINK_UP));
 	event_free(l->timer);

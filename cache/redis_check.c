@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "cache/sentinel.h"
 
 enum { PINGS = 5, SECRET_MOST = 1024, ADDRESS_MOST = 256 };
 
@@ -20,19 +21,17 @@ struct check {
 	struct sl_err *err;
 };
 
-static redisContext *connect_to(const struct cache_config *cfg)
+static redisContext *connect_to(const char *address, struct timeval limit)
 {
-	const struct timeval limit = {.tv_sec = cfg->connect_timeout_ms / 1000,
-				      .tv_usec = (cfg->connect_timeout_ms % 1000) * 1000};
-	const char *a = cfg->address, *colon = strrchr(a, ':');
+	size_t at, n;
+	int port;
 	char host[ADDRESS_MOST];
-	if (strncmp(a, "unix:", 5) == 0 || a[0] == '/')
-		return redisConnectUnixWithTimeout(a[0] == '/' ? a : a + 5, limit);
-	if (colon == NULL || (size_t)(colon - a) >= sizeof host)
+	if (strncmp(address, "unix:", 5) == 0 || address[0] == '/')
+		return redisConnectUnixWithTimeout(address[0] == '/' ? address : address + 5, limit);
+	if (!redis_split_address(address, strlen(address), &at, &n, &port) || n >= sizeof host)
 		return NULL;
-	bool brackets = a[0] == '[' && colon[-1] == ']';
-	snprintf(host, sizeof host, "%.*s", (int)(colon - a) - (brackets ? 2 : 0), a + brackets);
-	return redisConnectWithTimeout(host, (int)strtol(colon + 1, NULL, 10), limit);
+	snprintf(host, sizeof host, "%.*s", (int)n, address + at);
+	return redisConnectWithTimeout(host, port, limit);
 }
 
 /* A command's reply, which the caller frees; NULL: none came, with *err. */
@@ -77,17 +76,17 @@ static int read_secret(const char *path, char out[SECRET_MOST], struct sl_err *e
 	return rc;
 }
 
-static int log_in(struct check *c, const struct cache_config *cfg)
+static int log_in(struct check *c, const char *user, const char *password_file)
 {
 	char secret[SECRET_MOST] = "";
 	int rc = 0;
-	if (cfg->password_file != NULL) {
-		rc = read_secret(cfg->password_file, secret, c->err);
+	if (password_file != NULL) {
+		rc = read_secret(password_file, secret, c->err);
 		c->facts->is_password_file = rc != 0;
 	}
-	if (rc == 0 && cfg->password_file != NULL && cfg->user != NULL)
-		rc = must(c, 3, (const char *[]){"AUTH", cfg->user, secret});
-	else if (rc == 0 && cfg->password_file != NULL)
+	if (rc == 0 && password_file != NULL && user != NULL)
+		rc = must(c, 3, (const char *[]){"AUTH", user, secret});
+	else if (rc == 0 && password_file != NULL)
 		rc = must(c, 2, (const char *[]){"AUTH", secret});
 	explicit_bzero(secret, sizeof secret);
 	return rc;
@@ -136,7 +135,7 @@ static int time_pings(struct check *c)
 static int examine(struct check *c, const struct cache_config *cfg)
 {
 	char database[16];
-	int rc = log_in(c, cfg);
+	int rc = log_in(c, cfg->user, cfg->password_file);
 	snprintf(database, sizeof database, "%d", cfg->database);
 	if (rc == 0)
 		rc = time_pings(c);
@@ -147,15 +146,60 @@ static int examine(struct check *c, const struct cache_config *cfg)
 	return rc;
 }
 
+/* Into an address "HOST:PORT"; false: this sentinel does not know, with *err. */
+static bool ask_one(struct check *c, const struct cache_config *cfg, const struct sentinel_set *set,
+		    struct timeval limit, size_t i, char *out, size_t room)
+{
+	const struct sentinel_place *at = &set->of[i];
+	int port = 0;
+	c->redis = redisConnectWithTimeout(at->host, at->port, limit);
+	bool up = c->redis != NULL && c->redis->err == 0 && redisSetTimeout(c->redis, limit) == REDIS_OK;
+	if (!up)
+		sl_errf(c->err, SL_EIO, "the sentinel at %s, port %d: %s", at->host, at->port,
+			c->redis == NULL ? "no memory" : c->redis->errstr);
+	up = up && log_in(c, NULL, cfg->sentinel_password_file) == 0;
+	redisReply *r = up ? ask(c, 3, (const char *[]){"SENTINEL", "GET-MASTER-ADDR-BY-NAME", set->name}) : NULL;
+	if (r != NULL && r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
+	    sentinel_names_host(r->element[0]->str, r->element[0]->len, r->element[1]->str, &port))
+		snprintf(out, room, strchr(r->element[0]->str, ':') != NULL ? "[%s]:%d" : "%s:%d", r->element[0]->str,
+			 port);
+	else if (r != NULL)
+		sl_errf(c->err, SL_EINVAL, "the sentinel at %s, port %d knows no Redis named %s", at->host, at->port,
+			set->name);
+	freeReplyObject(r);
+	redisFree(c->redis);
+	c->redis = NULL;
+	return port != 0;
+}
+
+static int ask_sentinels(struct check *c, const struct cache_config *cfg, struct timeval limit, char *out, size_t room)
+{
+	struct sentinel_set set;
+	int rc = sentinel_parse(cfg->address, &set, c->err);
+	bool known = false;
+	for (size_t i = 0; rc == 0 && i < set.n && !known; i++)
+		known = ask_one(c, cfg, &set, limit, i, out, room);
+	return rc != 0 || known ? rc : SL_EIO;
+}
+
 int redis_check(const struct cache_config *cfg, struct redis_facts *out, struct sl_err *err)
 {
-	struct check c = {.redis = connect_to(cfg), .facts = out, .err = err};
+	struct check c = {.facts = out, .err = err};
 	const struct timeval limit = {.tv_sec = cfg->connect_timeout_ms / 1000,
 				      .tv_usec = (cfg->connect_timeout_ms % 1000) * 1000};
+	char named[ADDRESS_MOST + 16];
+	const char *address = cfg->address;
 	*out = (struct redis_facts){.latency_us = 0};
+	if (sentinel_is(address)) {
+		int rc = ask_sentinels(&c, cfg, limit, named, sizeof named);
+		if (rc != 0)
+			return rc;
+		address = named;
+	}
+	c.redis = connect_to(address, limit);
 	int rc;
 	if (c.redis == NULL)
-		rc = sl_errf(err, SL_EINVAL, "%s is not unix:PATH or HOST:PORT", cfg->address);
+		rc = sl_errf(err, SL_EINVAL, "%s is not unix:PATH or HOST:PORT", address);
 	else if (c.redis->err != 0)
 		rc = sl_errf(err, SL_EIO, "%s", c.redis->errstr);
 	else if (redisSetTimeout(c.redis, limit) != REDIS_OK)

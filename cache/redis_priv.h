@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Between the files that use hiredis: the connection (redis.c), commands (redis_command.c), replies
- * (redis_reply.c), and the event loop (redis_event.c).
+ * (redis_reply.c), the event loop (redis_event.c), and questions to sentinels (redis_sentinel.c).
  */
 #ifndef CACHE_REDIS_PRIV_H
 #define CACHE_REDIS_PRIV_H
@@ -55,5 +55,17 @@ int redis_send(redisAsyncContext *ac, const struct cache_work *w, const char *sh
  * ends, for any reason. 0 or SL_ENOMEM. */
 int redis_event_attach(redisAsyncContext *ac, struct event_base *base, size_t max_reply, void (*closed)(void *ctx),
 		       void *ctx);
+
+/* ---- Sentinel (redis_sentinel.c) ---- */
+
+struct sentinel_ask;
+/* A numeric address; or host NULL and why. Called once, from the loop; it may free the question. */
+typedef void sentinel_answer(void *ctx, const char *host, int port, const char *why);
+
+/* Asks one of c's sentinels, by turn. The caller frees *out, which may be set after SL_ENOMEM, too. */
+int sentinel_ask(const struct cache *c, struct event_base *base, unsigned turn, sentinel_answer *done, void *ctx,
+		 struct sentinel_ask **out);
+/* NULL: nothing. Not from its callbacks of hiredis. */
+void sentinel_ask_free(struct sentinel_ask *a);
 
 #endif

@@ -294,9 +294,10 @@ static const struct conf_row all_rows[] = {
     ROW("hub.retry_wait", CONF_DURATION, ROOT(hub.retry_ms), "1s", 1, 10 * MINUTE),
 
     ROW_ENUM("cache.store", ROOT(gateway.store.kind), "auto", stores),
-    ROW("cache.address", CONF_STRING, ROOT(gateway.store.address), "", 0, 300),
+    ROW("cache.address", CONF_STRING, ROOT(gateway.store.address), "", 0, 2000),
     ROW("cache.user", CONF_STRING, ROOT(gateway.store.user), "", 0, 128),
     ROW("cache.password_file", CONF_STRING, ROOT(gateway.store.password_file), "", 0, 4095),
+    ROW("cache.sentinel_password_file", CONF_STRING, ROOT(gateway.store.sentinel_password_file), "", 0, 4095),
     ROW("cache.database", CONF_INT, ROOT(gateway.store.database), "0", 0, 65535),
     ROW("cache.prefix", CONF_STRING, ROOT(gateway.store.prefix), "sluice:", 0, 32),
     ROW("cache.gateways", CONF_INT, ROOT(gateway.store.gateways), "1", 1, 10000),

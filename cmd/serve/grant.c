@@ -83,7 +83,8 @@ static bool gateway_reads(const struct sluice_config *c, const char *path)
 		if (same(more[i].cert_file, path) || same(more[i].key_file, path))
 			return true;
 	return same(g->cert_file, path) || same(g->key_file, path) || same(g->client_ca, path) ||
-	       same(g->store.password_file, path) || same(c->cascade.weights, path);
+	       same(g->store.password_file, path) || same(g->store.sentinel_password_file, path) ||
+	       same(c->cascade.weights, path);
 }
 
 static bool is_log(const struct sluice_config *c, const char *path)

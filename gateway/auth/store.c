@@ -16,6 +16,7 @@ void gw_store_config(const struct gw_store_settings *cfg, struct cache_config *o
 	out->own_server = cfg->own_server;
 	out->user = given(cfg->user);
 	out->password_file = given(cfg->password_file);
+	out->sentinel_password_file = given(cfg->sentinel_password_file);
 	out->database = (int)cfg->database;
 	bool redis = cfg->kind == GW_STORE_REDIS || (cfg->kind == GW_STORE_AUTO && out->address != NULL);
 	out->store = redis ? CACHE_REDIS : CACHE_MEMORY;

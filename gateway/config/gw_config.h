@@ -167,8 +167,8 @@ enum gw_store_kind {
 
 struct gw_store_settings { /* 0: the default of cache_config_init */
 	int kind;
-	char *address, *user, *password_file, *prefix; /* address, user, password_file: "" is none */
-	bool own_server;                               /* the address is a socket in the state folder */
+	char *address, *user, *password_file, *sentinel_password_file, *prefix; /* "" is none, except prefix */
+	bool own_server; /* the address is a socket in the state folder */
 	int64_t database;
 	uint64_t connect_timeout_ms, timeout_ms, backoff_min_ms, backoff_max_ms;
 	int64_t failures, operations, keys_per_tenant, gateways;

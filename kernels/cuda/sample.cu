@@ -117,7 +117,7 @@ struct sample_shared {
 	struct sample_job job; /* here, not in registers, of which there are 64 */
 	struct sample_row row;
 	alignas(16) u64 mass[BINS]; /* of bins, chunks or candidates; then prefix sums */
-	u64 list[CAP];  /* ranks */
+	u64 list[CAP];              /* ranks */
 	uint32_t count[BINS];
 	u64 warp_mass[WARPS];
 	uint32_t warp_count[WARPS];
