@@ -93,6 +93,11 @@ export THOROUGH=1
 log=$out/test_conversation_faults.log
 timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/conversation/test_conversation_faults" >"$log" 2>&1 </dev/null
 result "every allocation of a conversation" $? "$log"
+for t in test_families test_recurrent; do
+	log=$out/$t.log
+	timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/core/$t" >"$log" 2>&1 </dev/null
+	result "$t, the whole of it" $? "$log"
+done
 for t in nonces hostile_requests page_stream; do
 	log=$out/$t.log
 	SLUICE=$PWD/$folder/sluice timeout -k 10 $((600 * slow)) node --test "tests/e2e/$t.test.mjs" >"$log" 2>&1 </dev/null

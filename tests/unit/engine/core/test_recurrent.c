@@ -82,10 +82,10 @@ static void drafts_for_itself(const struct answer *expect)
 	assert_true(s.spec_drafted > 50 && s.spec_accepted * 10 > s.spec_drafted * 9);
 }
 
-enum { TURNS = 50 };
+enum { TURNS = 50, FEW_TURNS = 10 };
 
-/* Fifty turns, with others between: each turn computes no more than what is new and what is left of a page. */
-static void conversation(void)
+/* Turns, with others between: each turn computes no more than what is new and what is left of a page. */
+static void conversation(int turns)
 {
 	struct run r;
 	struct eng_config cfg = crowd_config();
@@ -93,7 +93,7 @@ static void conversation(void)
 	size_t n = (size_t)snprintf(text, sizeof text, "Once upon a time there was a box with two cores. ");
 	uint32_t before = 0;
 	run_start(&r, &cfg);
-	for (int turn = 0; turn < TURNS; turn++) {
+	for (int turn = 0; turn < turns; turn++) {
 		struct proto_submit req = run_plain(text, 6);
 		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
 		const struct answer *a = run_one(&r, (uint64_t)turn + 1, &req);
@@ -113,10 +113,11 @@ static void as_alone(void **state)
 	(void)state;
 	static const struct {
 		const char *shape;
-		int n_requests;
-	} cases[] = {{"tiny-lfm2-2", CROWD_MOST}, {"tiny-lfm2moe", 32},    {"tiny-qwen3.5", 48},
-		     {"tiny-qwen3.5moe", 32},     {"tiny-qwen3next", 32},  {"tiny-granite4moe", 24},
-		     {"tiny-nemotron-h-2", 16},   {"tiny-nemotron3-2", 16}};
+		int n_requests, n_turns; /* of each kind of layer one long conversation; with THOROUGH all are */
+	} cases[] = {{"tiny-lfm2-2", CROWD_MOST, TURNS},   {"tiny-lfm2moe", 32, FEW_TURNS},
+		     {"tiny-qwen3.5", 48, TURNS},          {"tiny-qwen3.5moe", 32, FEW_TURNS},
+		     {"tiny-qwen3next", 32, FEW_TURNS},    {"tiny-granite4moe", 24, TURNS},
+		     {"tiny-nemotron-h-2", 16, FEW_TURNS}, {"tiny-nemotron3-2", 16, FEW_TURNS}};
 	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
 	char path[256];
 	assert_non_null(expect);
@@ -132,7 +133,7 @@ static void as_alone(void **state)
 		crowd_alone(&cfg, expect);
 		struct proto_stats s = crowd_in_every_way(expect, 5, scarce(&a), 6); /* 5: no power of two */
 		forks();
-		conversation();
+		conversation(getenv("THOROUGH") != NULL ? TURNS : cases[i].n_turns);
 		drafts_for_itself(expect);
 		print_message("%llu of %llu of drafts accepted; ", (unsigned long long)s.spec_accepted,
 			      (unsigned long long)s.spec_drafted);
