@@ -470,6 +470,9 @@ struct kn_ops {
 			      const struct kn_kv *kv, int layer);
 	/* y[r][i] = act(x[r][i]) · x[r][width + i], of x [n_rows][2·width]: as silu_mul or gelu_mul. */
 	int (*gate_mul)(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y);
+	/* NULL: no use for it. The next operation is the gate_mul that makes y; nothing but products will read y, and
+	 * nothing its x. Both may stay unwritten. */
+	void (*for_products)(struct kn_backend *b, const float *y);
 
 	/* Steps run without the host between step_issue and step_wait, and may take tokens from each other (row_from).
 	 */

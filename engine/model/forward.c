@@ -105,6 +105,8 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 		rc = o->matmul(b, &l->gate_up, from, n, m->gate_up);
 		if (rc == 0)
 			rc = adapters_gate_up(m, l, from);
+		if (o->for_products != NULL && m->adapters == NULL) /* they read it, too */
+			o->for_products(b, m->gate);
 		return rc != 0 ? rc : o->gate_mul(b, m->gate_up, n, l->n_ff, gelu, m->gate);
 	}
 	if (l->gate.data == NULL) {

@@ -160,8 +160,16 @@ struct kn_backend {
 		uint64_t serial;
 		int type;
 	} last;
-	uint32_t *arrived; /* [n_arrived] of the device, zero between kernels; NULL: no memory for them */
-	int n_arrived;     /* at least max_rows */
+	/* The same of the last product by wgmma.cu, if its blocks have all of K, and the tiles of rows that they have.
+	 */
+	struct {
+		size_t at;
+		uint64_t serial;
+		int type, tiles;
+	} last_wide;
+	const float *only_products; /* kn_ops.for_products */
+	uint32_t *arrived;          /* [n_arrived] of the device, zero between kernels; NULL: no memory for them */
+	int n_arrived;              /* at least max_rows */
 	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
@@ -177,7 +185,7 @@ struct kn_backend {
 	X(step_begin) X(step_issue) X(step_wait) X(step_ready) X(step_end) X(read_back)                            \
 	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
-	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
+	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(for_products) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
 	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)
 // clang-format on
 template <class F> struct kn_pointed;

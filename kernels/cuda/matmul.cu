@@ -66,9 +66,9 @@ __global__ void convert(const float *x, int n_rows, int n_in, int n_slabs, bool 
 	}
 }
 
-/* Where rows are converted to: few not to where the last ones are, since blocks of a product that still read these may
- * run beside one that makes the next (then.h). */
-static int room_of(const struct kn_backend *b, int n_rows) { return n_rows <= KN_ROWS ? 1 - b->converted.room : 0; }
+/* Where rows are converted to: not to where the last ones are, since blocks of a product that still read these may run
+ * beside one that makes the next (then.h, wgmma_gated). */
+static int room_of(const struct kn_backend *b) { return 1 - b->converted.room; }
 
 /* Reserves room in b->rows[room] for converted rows: units, then sums, then inverses. */
 static int room_for(struct kn_backend *b, int room, int n_rows, int n_in, bool bf16, struct kn_into *out)
@@ -99,7 +99,7 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 	struct kn_into to;
 	bool there = c->x == x && c->n_rows == n_rows && c->n_in == n_in && c->numbers == (int)bf16 &&
 		     c->serial == dev_serial(b->dev);
-	int room = there ? c->room : room_of(b, n_rows), rc = room_for(b, room, n_rows, n_in, bf16, &to);
+	int room = there ? c->room : room_of(b), rc = room_for(b, room, n_rows, n_in, bf16, &to);
 	if (rc != 0)
 		return rc;
 	*out = {to.units, to.sums, to.inverse, n_rows, to.n_slabs};
@@ -136,7 +136,7 @@ int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out
 	if (i == b->n_widths || b->widths[i].numbers < 0 || b->library != NULL)
 		return 0;
 	b->converted.x = NULL;
-	return room_for(b, room_of(b, n_rows), n_rows, n_in, b->widths[i].numbers != 0, out);
+	return room_for(b, room_of(b), n_rows, n_in, b->widths[i].numbers != 0, out);
 }
 
 void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to)

@@ -49,15 +49,17 @@ __device__ static inline int kn_part_begin(int part, int n_chunks)
 	return (int)((int64_t)part * n_chunks / KN_PARTS);
 }
 
-/* Scales and stores a finished sum. */
+/* A finished sum, scaled. */
+__device__ static inline float kn_finished(const struct kn_product &p, int row, int out, float sum)
+{
+	sum *= p.x.inverse[row];
+	return p.w_scale != NULL ? sum * (p.w_scale[out] * 256.0f) : sum; /* FP8: packed.h */
+}
+
 __device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum)
 {
-	if (row >= p.x.n_rows || out >= p.n_out)
-		return;
-	sum *= p.x.inverse[row];
-	if (p.w_scale != NULL)
-		sum *= p.w_scale[out] * 256.0f; /* FP8: packed.h */
-	p.y[(int64_t)row * p.n_out + out] = sum;
+	if (row < p.x.n_rows && out < p.n_out)
+		p.y[(int64_t)row * p.n_out + out] = kn_finished(p, row, out, sum);
 }
 
 /* A lane's four sums as kn_slab_product takes them: of a slab's halves, or of all of it in the first place. */
@@ -76,6 +78,9 @@ int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p);
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p);
 /* wgmma.cu: more than KN_FEW_ROWS. KN_NOT_TAKEN: this device, or type, is for mma.cu. */
 int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p);
+/* In place of the gate after it, whose result goes to `to` alone, the last product does the same, if it was a product
+ * by kn_cuda_wgmma of n_out outputs to y and nothing was recorded since. wgmma.cu. */
+int kn_cuda_wgmma_gated(struct kn_backend *b, const float *y, int n_out, bool gelu, const struct kn_into *to);
 /* mma.cu: the sums parts[KN_PARTS][n_rows][n_out] become the product. */
 int kn_cuda_add_parts(struct kn_backend *b, const struct kn_product *p, const float *parts);
 

@@ -269,16 +269,26 @@ static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, en
 	c.n_rows = n_rows;
 	c.width = width;
 	c.wide = width % 4 == 0 && aligned(x) && aligned(y);
+	bool only = b->only_products == y;
+	b->only_products = NULL;
 	if (kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;
 	if (c.to.units == NULL)
 		return KN_LAUNCH(b->dev, halves<OP>, dim3((unsigned)n_rows, blocks_of(width)), THREADS, 0, op, c);
-	int rc = follow(b, c.to.bf16 ? paired : what, c, x, 2 * width);
+	int rc = KN_NOT_TAKEN;
+	if (only && c.to.bf16) {
+		c.y = NULL;
+		rc = kn_cuda_wgmma_gated(b, x, 2 * width, paired == KN_THEN_PAIRED_GELU, &c.to);
+	}
+	if (rc == KN_NOT_TAKEN)
+		rc = follow(b, c.to.bf16 ? paired : what, c, x, 2 * width);
 	if (rc == KN_NOT_TAKEN)
 		rc = launch_into(b, op, c);
 	kn_cuda_converted(b, y, width, &c.to);
 	return rc;
 }
+
+void kn_cuda_for_products(struct kn_backend *b, const float *y) { b->only_products = y; }
 
 int kn_cuda_gate_mul(struct kn_backend *b, const float *x, int n_rows, int width, bool gelu, float *y)
 {

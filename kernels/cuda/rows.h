@@ -45,7 +45,7 @@ __device__ static inline void store4(float *x, int64_t i, int64_t n, bool wide, 
 struct row_call {
 	float *x;                /* written only by a norm with a sum */
 	const float *add, *gain; /* of a norm; add NULL: no sum */
-	float *y;
+	float *y;                /* NULL: a gate whose rows go to `to` alone, in bfloat16 */
 	float eps;
 	int n_rows, width;
 	bool wide; /* every row is of whole, aligned 16 bytes */
@@ -265,7 +265,8 @@ __device__ static inline struct kn_f4 gate4(const OP &op, const struct row_call 
 		up = load4(gate + c.width, i, c.width, false);
 	}
 	struct kn_f4 v = four_of(op, g, up);
-	store4(c.y + row * c.width, i, c.width, c.wide, v);
+	if (c.y != NULL)
+		store4(c.y + row * c.width, i, c.width, c.wide, v);
 	return v;
 }
 

@@ -21,6 +21,7 @@
  *     (cp.async.bulk) of 1 to 2 KiB for each tile: 285, since those start one after the other; each warp its own: 555.
  *     Two blocks with other outputs that share the rows' copies (a cluster, multicast): no gain over either.
  */
+#include "kernels/cuda/rows.h"
 #include "kernels/cuda/stages.h"
 
 enum {
@@ -211,31 +212,30 @@ __device__ static inline void multiply_chunk(const uint8_t *stage, int warp, int
 
 #endif
 
-/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
-template <int TYPE, int NT>
-__global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struct kn_product p, float *parts)
-{
-	kn_begin();
 #if KN_CODE_HAS_WGMMA
+
+/* The sums of the block's rows for the warp's tile of outputs: of part `part`, in sum, or, if it is negative, of all
+ * parts, in total + sum. Stages are free afterwards once the block has met. */
+template <int TYPE, int NT>
+__device__ static inline void sums_of(const struct kn_product &p, int part, int tile, float (*total)[4],
+				      float (*sum)[4])
+{
 	typedef struct plan<TYPE, NT> P;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
-	int first_n = (int)blockIdx.x * NT, tile = (int)blockIdx.y * WARPS + warp,
-	    n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
-	int first_part = parts != NULL ? (int)blockIdx.z : 0,
-	    end_part_ = parts != NULL ? first_part + 1 : (int)KN_PARTS;
-	int begin = kn_part_begin(first_part, p.n_chunks), end = kn_part_begin(end_part_, p.n_chunks);
+	int n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
+	int begin = kn_part_begin(part < 0 ? 0 : part, p.n_chunks),
+	    end = kn_part_begin(part < 0 ? (int)KN_PARTS : part + 1, p.n_chunks);
 	/* A warp without outputs multiplies the last ones, since its group waits for it, and stores nothing. */
 	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
-	const struct source from = {p, p.w + row * KN_SLABS * P::slab, first_n, begin * STAGES_IN_CHUNK,
+	const struct source from = {p, p.w + row * KN_SLABS * P::slab, (int)blockIdx.x * NT, begin * STAGES_IN_CHUNK,
 				    (end - begin) * STAGES_IN_CHUNK};
 	uint8_t *stages = (uint8_t *)kn_shared();
-	float sum[NT][4] = {}, total[NT][4] = {};
-	int part = first_part, i = 0;
+	int of = part < 0 ? 0 : part, i = 0;
 	for (; i < P::stages - 2; i++)
 		fetch<TYPE, NT>(from, stages, warp, lane, i);
 	i = 0;
 	for (int chunk = begin; chunk < end; chunk++) {
-		for (; kn_part_begin(part + 1, p.n_chunks) <= chunk; part++)
+		for (; kn_part_begin(of + 1, p.n_chunks) <= chunk; of++)
 			end_part<NT>(sum, total);
 		/* By turns, since a stage's weights are read while the next one's are decoded. */
 		uint32_t q[2][SLABS][2][4];
@@ -249,7 +249,82 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struc
 	}
 	kn_wgmma_wait<0>();
 	kn_cp_async_wait<0>();
-	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
+}
+
+#endif
+
+/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
+template <int TYPE, int NT>
+__global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struct kn_product p, float *parts)
+{
+	kn_begin();
+#if KN_CODE_HAS_WGMMA
+	int tile = (int)blockIdx.y * WARPS + (int)threadIdx.x / KN_WARP;
+	float sum[NT][4] = {}, total[NT][4] = {};
+	sums_of<TYPE, NT>(p, parts != NULL ? (int)blockIdx.z : -1, tile, total, sum);
+	kn_put_tiles<NT>(p, parts, (int)blockIdx.x * NT, tile, (int)threadIdx.x % KN_WARP, total, sum);
+#endif
+}
+
+/* ---- with the gate that follows ---- */
+
+enum {
+	HALF = WARPS / 2 * KN_OUTS, /* outputs of a group */
+	GATED = HALF + 8,           /* floats from row to row, so that few lanes meet in a bank */
+};
+
+#if KN_CODE_HAS_WGMMA
+
+/* The group with the other half's outputs leaves them in shared memory, the one with the gates multiplies there. */
+template <int NT, class OP>
+__device__ static inline void gate_sums(const OP &op, const struct kn_product &p, bool gates, int tile,
+					const float (*total)[4], const float (*sum)[4], float *gated)
+{
+	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP % (WARPS / 2);
+	UNROLL_FOR(int n = 0; n < NT; n++)
+		UNROLL_FOR(int e = 0; e < 4; e++) {
+			int in = n * KN_ROWS + lane % 4 * 2 + e % 2, out = lane / 4 + e / 2 * 8;
+			int row = (int)blockIdx.x * NT * KN_ROWS + in;
+			float *at = gated + in * GATED + warp * KN_OUTS + out, v = total[n][e] + sum[n][e];
+			v = row < p.x.n_rows ? kn_finished(p, row, tile * KN_OUTS + out, v) : 0;
+			*at = gates ? op.of(v, *at) : v;
+		}
+}
+
+#endif
+
+/* A group has 64 outputs, the other one those of the second half that they are multiplied with; they become rows of the
+ * next product. */
+template <int TYPE, int NT, class OP>
+__global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks))
+    wgmma_gated(OP op, struct kn_product p, struct kn_into to)
+{
+	kn_begin();
+#if KN_CODE_HAS_WGMMA
+	static_assert(NT * KN_ROWS * GATED * sizeof(float) <= plan<TYPE, NT>::stages * plan<TYPE, NT>::stage,
+		      "it fits");
+	bool gates = (int)threadIdx.x < THREADS / 2;
+	int tile = (int)blockIdx.y * (WARPS / 2) + (int)threadIdx.x / KN_WARP % (WARPS / 2) +
+		   (gates ? 0 : p.n_out / 2 / KN_OUTS);
+	float sum[NT][4] = {}, total[NT][4] = {}, *gated = (float *)kn_shared();
+	sums_of<TYPE, NT>(p, -1, tile, total, sum);
+	kn_barrier();
+	if (!gates)
+		gate_sums<NT>(op, p, false, tile, total, sum, gated);
+	kn_barrier();
+	if (gates)
+		gate_sums<NT>(op, p, true, tile, total, sum, gated);
+	kn_barrier();
+	for (int i = (int)threadIdx.x; i < NT * KN_ROWS * HALF / 4; i += THREADS) {
+		int four = i % 4 + i / (4 * KN_ROWS) % (HALF / 16) * 4,
+		    in = i / 4 % KN_ROWS + i / (KN_ROWS * HALF / 4) * KN_ROWS;
+		int row = (int)blockIdx.x * NT * KN_ROWS + in;
+		if (row < to.n_all)
+			kn_put_units(to, row, (int)blockIdx.y * HALF + four * 4,
+				     *(const struct kn_f4 *)(const void *)(gated + in * GATED + four * 4), 1.0f);
+		if (row < to.n_all && blockIdx.y == 0 && four == 0)
+			to.inverse[row] = 1;
+	}
 #endif
 }
 
@@ -345,7 +420,50 @@ static int launch(struct kn_backend *b, const struct kn_product *p, struct way w
 template <int TYPE, int NT> static int plain(struct kn_backend *b, const struct kn_product *p, struct way way)
 {
 	typedef struct plan<TYPE, NT> P;
-	return launch(b, p, way, "wgmma", wgmma<TYPE, NT>, P::stages * P::stage);
+	size_t at = dev_recording(b->dev) != NULL ? dev_recording(b->dev)->n : 0;
+	int rc = launch(b, p, way, "wgmma", wgmma<TYPE, NT>, P::stages * P::stage);
+	if (!way.by_parts)
+		b->last_wide = {at, dev_serial(b->dev), TYPE, NT};
+	return rc;
+}
+
+/* The recorded product, if nothing followed it. */
+static const struct kn_product *last_wide(struct kn_backend *b)
+{
+	struct kn_list *l = dev_recording(b->dev);
+	if (l == NULL || b->last_wide.serial != dev_serial(b->dev) || b->last_wide.at >= l->n)
+		return NULL;
+	return (const struct kn_product *)kn_args_of(kn_list_at(l, b->last_wide.at));
+}
+
+template <int NT, class OP>
+static int launch_gated(struct kn_backend *b, OP op, const struct kn_product &p, const struct kn_into &to)
+{
+	typedef struct plan<KN_BF16, NT> P;
+	constexpr int each = NT * KN_ROWS;
+	dim3 grid((unsigned)((p.x.n_rows + each - 1) / each), (unsigned)(p.n_out / 2 / HALF));
+	return kn_launch(b->dev, "wgmma_gated", wgmma_gated<KN_BF16, NT, OP>, grid, THREADS, P::stages * P::stage, op,
+			 p, to);
+}
+
+template <class OP> static int gated(struct kn_backend *b, OP op, const struct kn_product &p, const struct kn_into &to)
+{
+	int tiles = b->last_wide.tiles;
+	return tiles == 8    ? launch_gated<8>(b, op, p, to)
+	       : tiles == 16 ? launch_gated<16>(b, op, p, to)
+			     : launch_gated<24>(b, op, p, to);
+}
+
+int kn_cuda_wgmma_gated(struct kn_backend *b, const float *y, int n_out, bool gelu, const struct kn_into *to)
+{
+	const struct kn_product *last = last_wide(b);
+	/* Whole chunks of the next product's rows, whose padding nobody else would write. */
+	if (last == NULL || last->y != y || last->n_out != n_out || b->last_wide.type != KN_BF16 ||
+	    n_out / 2 % KN_CHUNK != 0 || last->x.n_rows != to->n_rows)
+		return KN_NOT_TAKEN;
+	struct kn_product p = *last;
+	kn_list_undo(b->dev, b->last_wide.at);
+	return gelu ? gated(b, gelu_mul{}, p, *to) : gated(b, silu_mul{}, p, *to);
 }
 
 template <int TYPE, int NT> static int scaled(struct kn_backend *b, const struct kn_product *p, struct way way)

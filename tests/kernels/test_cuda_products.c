@@ -123,6 +123,62 @@ static void test_ways(void **arg)
 	}
 }
 
+/* A product, the gate of its halves, and a product of that: y. */
+static void gated(const struct kn_ops *o, struct kn_backend *b, const struct kn_weight w[2], const float *x, int n_rows,
+		  bool gelu, bool only, float *both, float *made, float *y)
+{
+	struct kn_step s = {.n_rows = n_rows};
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, &w[0], x, n_rows, both), 0);
+	if (only)
+		o->for_products(b, made);
+	assert_int_equal(o->gate_mul(b, both, n_rows, w[0].n_out / 2, gelu, made), 0);
+	assert_int_equal(o->matmul(b, &w[1], made, n_rows, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+}
+
+/* A gate that is for products alone is computed by the blocks of the product before it, where these have all of K: the
+ * same bits as by itself, and neither its numbers nor the product's are written. */
+static void test_gates(void **arg)
+{
+	(void)arg;
+	enum { WIDTH = 256, IN = 1032, OUT = 24, MOST = 24 * 8 + 21 };
+	static const int rows[] = {17, 66, 130, MOST}, processors[] = {0, 1, 132};
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b = open_table(o, false);
+	struct matrix m[2] = {make_matrix(KN_BF16, 2 * WIDTH, IN), make_matrix(KN_BF16, OUT, WIDTH)};
+	struct kn_weight w[2] = {load(o, b, &m[0]), load(o, b, &m[1])};
+	float *x = random_floats(o, b, MOST * IN), *y = guarded(o, b, MOST * OUT), *z = guarded(o, b, MOST * OUT),
+	      *both = guarded(o, b, MOST * 2 * WIDTH), *made = guarded(o, b, MOST * WIDTH);
+	int n_fused = 0;
+	for (int i = 0; i < N(rows); i++)
+		for (int gelu = 0; gelu < 2; gelu++) {
+			gated(o, b, w, x, rows[i], gelu != 0, false, both, made, y);
+			for (int k = 0; k < (on_device() ? 1 : N(processors)); k++) {
+				if (!on_device())
+					assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", processors[k]));
+				both[0] = made[0] = -12345;
+				gated(o, b, w, x, rows[i], gelu != 0, true, both, made, z);
+				assert_memory_equal(z, y, (size_t)rows[i] * OUT * sizeof *z);
+				assert_true(made[0] == -12345);
+				n_fused += both[0] == -12345;
+			}
+		}
+	if (!on_device()) {
+		assert_true(n_fused >= 2 * N(rows)); /* one processor has whole blocks only */
+		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
+	}
+	check_guards(both, MOST * 2 * WIDTH);
+	check_guards(made, MOST * WIDTH);
+	check_guards(y, MOST * OUT);
+	drop(o, b, both);
+	drop(o, b, made);
+	drop(o, b, z);
+	o->weight_free(b, &w[0]);
+	drop_matrix(&m[0]);
+	end_case(o, b, &m[1], &w[1], x, y);
+}
+
 /* Rows of every magnitude that there is, zero, and with what is not finite, which spoils no other row. */
 static void test_ranges(void **arg)
 {
@@ -357,9 +413,9 @@ static void test_int4_logits(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ways),        cmocka_unit_test(test_ranges),
-	    cmocka_unit_test(test_fp8),         cmocka_unit_test(test_fp8_refused), cmocka_unit_test(test_fp8_logits),
-	    cmocka_unit_test(test_int4_logits),
+	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ways),        cmocka_unit_test(test_gates),
+	    cmocka_unit_test(test_ranges),      cmocka_unit_test(test_fp8),         cmocka_unit_test(test_fp8_refused),
+	    cmocka_unit_test(test_fp8_logits),  cmocka_unit_test(test_int4_logits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
