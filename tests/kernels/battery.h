@@ -513,6 +513,41 @@ static inline const char *battery_converted(struct rig *r)
 	return same ? NULL : "a product of rows that were converted where they were made has other bits";
 }
 
+/* Gates that are for products alone, of more rows than a block has: by the blocks of the product before them. */
+static inline const char *battery_gated(struct rig *r)
+{
+	enum { ROWS = 66, IN = 40, WIDTH = 256, OUT = 5 };
+	const struct kn_ops *o = r->o;
+	struct matrix m[2] = {make_matrix(KN_BF16, 2 * WIDTH, IN), make_matrix(KN_BF16, OUT, WIDTH)};
+	struct kn_weight w[2];
+	struct sl_err err;
+	struct kn_step s = {.n_rows = ROWS};
+	float *x = room(r, ROWS * IN), *both = room(r, ROWS * 2 * WIDTH), *made = room(r, ROWS * WIDTH),
+	      *y[2] = {room(r, ROWS * OUT), room(r, ROWS * OUT)};
+	for (int k = 0; k < ROWS * IN; k++)
+		x[k] = next_float();
+	for (int i = 0; i < 2; i++)
+		did(r, o->weight_load(r->b, m[i].bytes, KN_BF16, m[i].n_out, m[i].n_in, &w[i], &err));
+	for (int only = 0; only < 2; only++) {
+		did(r, o->step_begin(r->b, &s));
+		did(r, o->matmul(r->b, &w[0], x, ROWS, both));
+		if (only && o->for_products != NULL)
+			o->for_products(r->b, made);
+		did(r, o->gate_mul(r->b, both, ROWS, WIDTH, false, made));
+		did(r, o->matmul(r->b, &w[1], made, ROWS, y[only]));
+		did(r, o->step_end(r->b));
+	}
+	bool same = memcmp(y[0], y[1], ROWS * OUT * sizeof(float)) == 0;
+	float *rooms[] = {x, both, made, y[0], y[1]};
+	for (int i = 0; i < N(rooms); i++)
+		o->mem_free(r->b, rooms[i]);
+	for (int i = 0; i < 2; i++) {
+		o->weight_free(r->b, &w[i]);
+		drop_matrix(&m[i]);
+	}
+	return same ? NULL : "a gate by the product's blocks has other bits";
+}
+
 /* ---- what follows a product ---- */
 
 enum { F_ROWS = 3, F_IN = 264, F_Q = 2 * KV_HEADS * HEAD, F_ALL = F_Q + 2 * KV_HEADS * HEAD, F_OUT = 5 };
@@ -665,6 +700,8 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_converted(&rigs[1]);
 	if (right(rigs, wrong) && o->qkv_rope_write != NULL)
 		wrong = battery_followed(&rigs[1]);
+	if (wrong == NULL)
+		wrong = battery_gated(&rigs[1]);
 	if (rigs[1].rc != 0)
 		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)
