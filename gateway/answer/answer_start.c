@@ -13,6 +13,7 @@
 #include "gateway/auth/owned_name.h"
 #include "gateway/auth/snapshot.h"
 #include "gateway/observe/trace.h"
+#include "gateway/variant/variant.h"
 
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
@@ -144,7 +145,11 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		answer_auto_init(a);
 		a->model = sl_strdup(answer_auto_name);
 	} else {
-		a->model = sl_strdup(spec->model >= 0 ? engine_link_model(app->link, spec->model)->name : "");
+		a->variant = x != NULL ? x->variant : NULL;
+		a->variant_user = x != NULL ? x->variant_user : 0;
+		a->model = sl_strdup(a->variant != NULL ? a->variant->group->of
+				     : spec->model >= 0 ? engine_link_model(app->link, spec->model)->name
+							: "");
 		a->n_ctx = spec->model >= 0 ? engine_link_model(app->link, spec->model)->n_ctx : 0;
 	}
 	a->members = spec->members != NULL ? sl_strdup(spec->members) : NULL;
@@ -317,9 +322,11 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 		share_or_submit(a, spec, &ruling, &s);
 		return;
 	}
-	if (refused)
+	if (refused) {
+		answer_observe_refused(x);
 		answer_load_turn_away(x, &ruling);
-	else
+	}
+	if (!refused)
 		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
 	if (spec->format->dispose != NULL)
 		spec->format->dispose(spec->own);

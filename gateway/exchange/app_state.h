@@ -24,6 +24,7 @@ struct replay_sweep;
 struct inflight;
 struct warm;
 struct token_secrets;
+struct variant_sync;
 struct admission_queue;
 
 struct gw_app {
@@ -57,6 +58,7 @@ struct gw_app {
 	struct list answers;           /* struct answer, in_app: those without an exchange */
 	struct list all_answers;       /* struct answer, in_all */
 	struct warm *warm;             /* NULL: there is no store */
+	struct variant_sync *variants; /* thread 0, where there is a store; else NULL */
 	struct list turns;             /* struct conversation_turn */
 };
 

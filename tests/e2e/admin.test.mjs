@@ -45,11 +45,11 @@ function stream(key = server.keys.paid, words = `${CANARY} `.repeat(400)) {
   return { text: () => text, ended, id: () => /"id":"([^"]+)"/.exec(text)?.[1] };
 }
 
-const ROUTES = [['GET', 'status'], ['GET', 'streams'], ['DELETE', 'streams/chatcmpl-1'], ['GET', 'history'], ['GET', 'log'], ['POST', 'log'], ['POST', 'reload'], ['POST', 'drain'], ['POST', 'flight']];
+const ROUTES = [['GET', 'status'], ['GET', 'streams'], ['DELETE', 'streams/chatcmpl-1'], ['GET', 'history'], ['GET', 'log'], ['POST', 'log'], ['POST', 'reload'], ['POST', 'drain'], ['POST', 'flight'], ['GET', 'variants'], ['POST', 'variants']];
 
 test('no route opens without an administrator’s key', async () => {
   for (const [method, path] of ROUTES) {
-    const body = path === 'log' && method === 'POST' ? '{}' : undefined;
+    const body = ['log', 'variants'].includes(path) && method === 'POST' ? '{}' : undefined;
     assert.equal((await admin(path, { method, key: null, body })).status, 401, `${method} ${path} with a wrong key`);
     assert.equal((await request(server.http, `/v1/admin/${path}`, { method, headers: body ? { 'content-type': 'application/json' } : {}, body })).status, 401, `${method} ${path} without a key`);
     const paid = await admin(path, { method, key: server.keys.paid, body });

@@ -182,6 +182,7 @@ static void worse_variants_are_found(void **state)
 	} all[] = {
 	    {{"errors 1 % to 4 %", 0.01, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 1 % to 4 %", 0.05, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
+	    {{"errors 1 % to 4 %", 0.1, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 0.5 % to 3.5 %", 0.05, ALIKE(0.005, 0.1), ALIKE(0.035, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 0.1 % to 3.1 %", 0.05, ALIKE(0.001, 0.1), ALIKE(0.031, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 0 to 3 %", 0.1, ALIKE(0, 0.1), ALIKE(0.03, 0.1), CALM, 0.5}, TRIAL_FAILS},
@@ -207,7 +208,6 @@ static void what_is_found_later(void **state)
 		struct scene s;
 		enum trial_cause cause;
 	} all[] = {
-	    {{"errors 1 % to 4 %", 0.1, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 1 % to 4 %", 0.2, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 1 % to 4 %", 0.5, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"first token 20 % later, spread 0.5", 0.5, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 0.5}, TRIAL_SLOW},
@@ -222,7 +222,7 @@ static void what_is_found_later(void **state)
 	begin(&w);
 	const long n = n_trials();
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		assert_true(power(&w, &all[i].s, all[i].cause, n) > 0.02);
+		assert_true(power(&w, &all[i].s, all[i].cause, n) > 0.2);
 }
 
 static void alike_variants_stay(void **state)
