@@ -46,6 +46,7 @@
 #include "gateway/answer/sse.h"
 #include "gateway/sharing/supersede.h"
 #include "gateway/sharing/coalesce.h"
+#include "gateway/variant/shadow.h"
 
 struct answer;
 struct answer_choice;
@@ -282,6 +283,7 @@ struct answer {
 	char *model;                   /* its name, or that of its variants; owned */
 	const struct variant *variant; /* of snapshot; NULL: the model has none, or load has put another in its place */
 	uint64_t variant_user;         /* as its exchange has it */
+	struct shadow_ask shadow;      /* a copy that begins at its end */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory for the reason */
 	char *members;                  /* owned; as in its spec */
 	struct answer_split *split;     /* owned; NULL: its text is not split */

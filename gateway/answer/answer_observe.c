@@ -48,10 +48,23 @@ static enum latency_cached cached_of(const struct proto_queued *q)
 	return q->miss_reason == PROTO_MISS_NONE ? LATENCY_CACHED_FULL : LATENCY_CACHED_PART;
 }
 
+/* For its copy. */
+static void note_first_token(struct answer *a, const struct answer_run *run)
+{
+	struct gen_chunk chunk;
+	struct gen_token t;
+	if (a->shadow.variant == NULL || !gen_peek(run->gen, &run->sub, 1, &chunk) || chunk.first_token != 0)
+		return;
+	gen_token_at(run->gen, 0, &t);
+	a->shadow.first_id = t.id;
+	a->shadow.has_first = true;
+}
+
 void answer_observe_first(struct answer *a, const struct answer_run *run, uint64_t now_ns)
 {
 	const struct proto_queued *q = gen_queued(run->gen);
 	a->first_token_ns = now_ns;
+	note_first_token(a, run);
 	a->seen.cached = cached_of(q);
 	if (!a->sharing.coalesced && a->continued == NULL && q->miss_reason < sizeof prompts / sizeof *prompts)
 		metric_add(&prompts[q->miss_reason], 1);
@@ -171,6 +184,8 @@ static void note_variant(const struct answer *a, const struct observed *o)
 						: o->finish == LATENCY_LENGTH ? VARIANT_LENGTH
 									      : VARIANT_STOP};
 	variant_note(a->variant, &v);
+	if (a->shadow.variant != NULL && !o->failed && !o->left && o->status == 200)
+		shadow_begin(a->app->shadows, &a->shadow, o->n_answer, o->finish == LATENCY_LENGTH);
 }
 
 void answer_observe_refused(const struct exchange *x)

@@ -52,6 +52,7 @@ void answer_free(struct answer *a)
 	sse_dispose(&a->out.sse);
 	buf_dispose(&a->out.carry);
 	submit_frame_unref(a->frame);
+	submit_frame_unref(a->shadow.frame);
 	buf_dispose(&a->cascade_text);
 	sl_free(a->continued);
 	sl_free(a->choices);
@@ -289,6 +290,19 @@ static int build(struct exchange *x, const struct answer_spec *spec, const struc
 	return 0;
 }
 
+/* Its copy for another variant, if one is to get it. */
+static void want_shadow(struct answer *a, struct submit_frame *frame)
+{
+	uint64_t random;
+	if (a->variant == NULL || a->n_runs != 1 || a->n_made != 1 || frame->s.beam_width > 0 || !random_u64(&random))
+		return;
+	a->shadow.variant = shadow_pick(a->variant, (double)(random >> 11) * 0x1p-53);
+	if (a->shadow.variant == NULL)
+		return;
+	a->shadow.frame = submit_frame_ref(frame);
+	a->shadow.given = a->x->variant_given;
+}
+
 /* A request that joins another takes no slot, and is not refused for load: it adds no work. */
 static void share_or_submit(struct answer *a, const struct answer_spec *spec, const struct load_ruling *ruling,
 			    struct proto_submit *s)
@@ -300,13 +314,15 @@ static void share_or_submit(struct answer *a, const struct answer_spec *spec, co
 	}
 	answer_keep_frame(a, frame);
 	int rc = answer_share(a, spec, frame);
-	if (rc < 0)
+	if (rc < 0) {
 		answer_refuse(a, &answer_no_memory,
 			      "The original response for this Idempotency-Key is temporarily unavailable.");
-	else if (rc == 0 && ruling->verdict == LOAD_REFUSE)
+	} else if (rc == 0 && ruling->verdict == LOAD_REFUSE) {
 		answer_load_refuse(a, ruling);
-	else if (rc == 0 && answer_slots_take(a))
+	} else if (rc == 0 && answer_slots_take(a)) {
+		want_shadow(a, frame);
 		submit(a, spec, s, frame);
+	}
 	submit_frame_unref(frame);
 }
 

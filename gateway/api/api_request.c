@@ -69,6 +69,7 @@ int api_choose_model(struct exchange *x, struct request_common *c)
 					  .given = c->sampling};
 	if (model >= 0 && x->variant != NULL)
 		variant_apply(x->variant, &to);
+	x->variant_given = c->sampling;
 	return model;
 }
 

@@ -53,6 +53,7 @@
 #include "gateway/auth/token_secrets.h"
 #include "gateway/admission/admission_queue.h"
 #include "gateway/answer/warm.h"
+#include "gateway/variant/shadow.h"
 #include "gateway/variant/variant.h"
 #include "gateway/variant/variant_sync.h"
 
@@ -659,6 +660,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
+	app->shadows = shadows_create(t);
+	if (rc == 0 && app->shadows == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0)
 		rc = acquire_shared(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
@@ -715,6 +719,7 @@ void app_destroy(struct gw_app *app)
 	conversation_turns_stop(app);
 	warm_destroy(app->warm);
 	variant_sync_destroy(app->variants);
+	shadows_destroy(app->shadows);
 	quotas_dispose(&app->quotas);
 	identities_destroy(app->identities);
 	token_secrets_destroy(app->secrets);

@@ -67,6 +67,7 @@ struct exchange {
 	char *ignored;                             /* for x-sluice-ignored-fields; owned; NULL: none */
 	const char *degraded;                      /* for x-sluice-degraded; NULL: not degraded */
 	const struct variant *variant;             /* of its snapshot, that answers; NULL: its model has none */
+	unsigned variant_given;                    /* sampling fields of the request: bits of enum request_sampling */
 	uint64_t variant_user;                     /* a digest: whom it is chosen for */
 	uint32_t n_prompt, n_completion, n_cached; /* for the access log, as are the next two */
 	uint64_t first_token_ns;                   /* 0: none came */

@@ -12,7 +12,13 @@
 #include "gateway/variant/variant_state.h"
 
 enum { LABEL_BYTES = 4 * VARIANT_NAME_BYTES + 64, MILLI = 1000 };
-enum { WEIGHT = VARIANT_ENDS, ROLLED, EVIDENCE, METRICS_OF_ROW = EVIDENCE + TRIAL_CAUSES - 1 };
+enum {
+	WEIGHT = VARIANT_ENDS,
+	ROLLED,
+	EVIDENCE,
+	SHADOWS = EVIDENCE + TRIAL_CAUSES - 1,
+	METRICS_OF_ROW = SHADOWS + SHADOW_COUNTS
+};
 
 struct variant_counts {
 	char of[VARIANT_NAME_BYTES], name[VARIANT_NAME_BYTES];
@@ -57,6 +63,27 @@ static void fill_row(struct variant_counts *c)
 	}
 }
 
+static void fill_shadows(struct variant_counts *c)
+{
+	static const char copies[] = "Copies of requests that the variant got, by what became of them",
+			  differ[] = "Copies whose answer differs from the one that was sent",
+			  tokens[] = "Tokens of copies that are done, and of the answers that they copy";
+	static const struct {
+		const char *name, *more, *help;
+	} all[SHADOW_COUNTS] = {
+	    [SHADOW_DONE] = {"sluice_variant_shadows_total", ",end=\"done\"", copies},
+	    [SHADOW_FAILED] = {"sluice_variant_shadows_total", ",end=\"failed\"", copies},
+	    [SHADOW_INTERRUPTED] = {"sluice_variant_shadows_total", ",end=\"interrupted\"", copies},
+	    [SHADOW_SKIPPED] = {"sluice_variant_shadows_total", ",end=\"skipped\"", copies},
+	    [SHADOW_OTHER_TOKEN] = {"sluice_variant_shadow_differs_total", ",in=\"first_token\"", differ},
+	    [SHADOW_OTHER_END] = {"sluice_variant_shadow_differs_total", ",in=\"finish_reason\"", differ},
+	    [SHADOW_TOKENS] = {"sluice_variant_shadow_tokens_total", ",of=\"copy\"", tokens},
+	    [SHADOW_ANSWER_TOKENS] = {"sluice_variant_shadow_tokens_total", ",of=\"answer\"", tokens},
+	};
+	for (int i = 0; i < SHADOW_COUNTS; i++)
+		fill(c, SHADOWS + i, METRIC_COUNTER, all[i].name, all[i].more, all[i].help);
+}
+
 static struct variant_counts *add_row(const char *of, const char *name)
 {
 	struct variant_counts *c = n_rows < VARIANT_ROWS ? sl_zalloc(sizeof *c) : NULL;
@@ -65,6 +92,7 @@ static struct variant_counts *add_row(const char *of, const char *name)
 	snprintf(c->of, sizeof c->of, "%s", of);
 	snprintf(c->name, sizeof c->name, "%s", name);
 	fill_row(c);
+	fill_shadows(c);
 	return rows[n_rows++] = c;
 }
 
@@ -85,6 +113,12 @@ void variant_counts_add(struct variant_counts *c, enum variant_end end)
 {
 	if (c != NULL)
 		metric_add(&c->all[end], 1);
+}
+
+void variant_counts_shadow(struct variant_counts *c, enum variant_shadow what, uint64_t n)
+{
+	if (c != NULL)
+		metric_add(&c->all[SHADOWS + (int)what], (int64_t)n);
 }
 
 void variant_counts_show(struct variant_counts *c, double weight, struct variant_state *state)

@@ -14,8 +14,20 @@ struct variant_counts;
  * no memory. */
 enum { VARIANT_ROWS = 64 };
 struct variant_counts *variant_counts_get(const char *of, const char *name);
-/* Both ignore c NULL. */
+/* All ignore c NULL. */
 void variant_counts_add(struct variant_counts *c, enum variant_end end);
+enum variant_shadow {
+	SHADOW_DONE, /* copies: done, failed, ended for load, not begun for load */
+	SHADOW_FAILED,
+	SHADOW_INTERRUPTED,
+	SHADOW_SKIPPED,
+	SHADOW_OTHER_TOKEN, /* of those done: with another first token, with another finish_reason */
+	SHADOW_OTHER_END,
+	SHADOW_TOKENS, /* of copies that are done; of the answers that they copy */
+	SHADOW_ANSWER_TOKENS,
+	SHADOW_COUNTS
+};
+void variant_counts_shadow(struct variant_counts *c, enum variant_shadow what, uint64_t n);
 /* state NULL: the base. */
 void variant_counts_show(struct variant_counts *c, double weight, struct variant_state *state);
 

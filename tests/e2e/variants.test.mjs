@@ -188,6 +188,59 @@ describe('one gateway of two threads', () => {
   });
 });
 
+describe('a shadow', () => {
+  let server;
+  before(async () => {
+    server = await startServer({ echo: true, sets: [...keys, ...quick, 'engine.echo.slots=1', ...variant('base', { of: 'shop', model: 'demo-small', weight: 1 }), ...variant('next', { of: 'shop', model: 'demo-large', shadow: 1 })] });
+  });
+  after(async () => { await server?.stop(); });
+
+  const shadows = async (end) => sum(samples(await server.metrics()), 'sluice_variant_shadows_total', { variant: 'next', ...(end && { end }) });
+  const ended = (end, n) => until(async () => await shadows(end) === n, PATIENCE);
+
+  test('gets a copy of what is answered, which costs nobody anything', async () => {
+    const tokens = async () => sum(samples(await server.metrics()), 'sluice_tokens_total', { tier: 'paid' });
+    const before = await tokens();
+    const r = await ask(server.http, 'a', 'differ@0 one two', { stream_options: { include_usage: true } });
+    assert.deepEqual([r.text, r.headers['x-sluice-variant']], ['differ@0 one two', 'base']);
+    assert.ok(await ended('done', 1));
+    assert.equal((await ask(server.http, 'a', 'one two three')).text, 'one two three');
+    assert.ok(await ended('done', 2));
+    assert.equal((await ask(server.http, 'a', 'fail-large@1 two three')).text, 'fail-large@1 two three');
+    assert.ok(await ended('failed', 1));
+    const all = samples(await server.metrics());
+    assert.equal(sum(all, 'sluice_variant_shadow_differs_total', { variant: 'next', in: 'first_token' }), 1);
+    assert.equal(sum(all, 'sluice_variant_shadow_differs_total', { variant: 'next', in: 'finish_reason' }), 0);
+    assert.equal(sum(all, 'sluice_variant_shadow_tokens_total', { variant: 'next', of: 'copy' }), sum(all, 'sluice_variant_shadow_tokens_total', { variant: 'next', of: 'answer' }));
+    assert.equal(sum(all, 'sluice_ttft_seconds_count', { tier: 'shadow', model: 'shadow:shop' }), 3);
+    assert.equal(sum(all, 'sluice_answer_tokens_count', { model: 'shop' }), 3, 'only what was sent');
+    assert.equal(sum(all, 'sluice_variant_answers_total', { variant: 'next' }), 0);
+    assert.ok(r.usage.total_tokens > 0);
+    assert.equal(await tokens(), before + sum(all, 'sluice_prompt_tokens_sum', { model: 'shop' }) + sum(all, 'sluice_answer_tokens_sum', { model: 'shop' }), 'tokens of users only');
+    assert.equal((await get(server.http, '/v1/usage')).running, 0);
+  });
+
+  test('is not asked while something waits, and stops when something comes to wait', async () => {
+    const large = (text) => chat(server.http, key, { model: 'demo-large', messages: user(text) });
+    const held = [0, 1].map(() => large('hang-large@1 a b c'));
+    // One runs, one waits for the only slot of the large model.
+    assert.ok(await until(async () => sum(samples(await server.metrics()), 'sluice_engine_waiting') === 1, PATIENCE));
+    const skipped = await shadows('skipped');
+    assert.equal((await ask(server.http, 'a', 'one two three')).text, 'one two three');
+    assert.ok(await ended('skipped', skipped + 1));
+    process.kill((await server.pids()).engine, 'SIGKILL'); // both end
+    await Promise.all(held);
+    assert.ok(await until(async () => (await ask(server.http, 'a', 'x')).text === 'x', PATIENCE, 200));
+    const interrupted = await shadows('interrupted');
+    assert.ok(await until(async () => await shadows('done') + await shadows('skipped') > 0, PATIENCE));
+    assert.equal((await ask(server.http, 'a', 'hang-large@1 b c')).text, 'hang-large@1 b c');
+    // Its copy hangs in the large model's slot, until a user wants that.
+    assert.ok(await until(async () => sum(samples(await server.metrics()), 'sluice_engine_running') === 1, PATIENCE));
+    assert.equal((await large('mine')).text, 'mine');
+    assert.equal(await shadows('interrupted'), interrupted + 1);
+  });
+});
+
 describe('two gateways on one store', { skip: hasRedis() ? false : 'redis-server is not installed' }, () => {
   let server, other;
   before(async () => {

@@ -182,7 +182,6 @@ static void worse_variants_are_found(void **state)
 	} all[] = {
 	    {{"errors 1 % to 4 %", 0.01, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 1 % to 4 %", 0.05, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
-	    {{"errors 1 % to 4 %", 0.1, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 0.5 % to 3.5 %", 0.05, ALIKE(0.005, 0.1), ALIKE(0.035, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 0.1 % to 3.1 %", 0.05, ALIKE(0.001, 0.1), ALIKE(0.031, 0.1), CALM, 0.5}, TRIAL_FAILS},
 	    {{"errors 0 to 3 %", 0.1, ALIKE(0, 0.1), ALIKE(0.03, 0.1), CALM, 0.5}, TRIAL_FAILS},
@@ -200,29 +199,38 @@ static void worse_variants_are_found(void **state)
 		assert_true(power(&w, &all[i].s, all[i].cause, n) >= 0.95 - slack(0.95, n) * (n < 2000));
 }
 
-/* Where most answers are the variant's, or times scatter widely, less is found so soon: figures, not promises. */
+/* Where many answers are the variant's, times scatter widely or users are few, less is found so soon. */
 static void what_is_found_later(void **state)
 {
 	(void)state;
 	static const struct {
 		struct scene s;
 		enum trial_cause cause;
+		double least;
 	} all[] = {
-	    {{"errors 1 % to 4 %", 0.2, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
-	    {{"errors 1 % to 4 %", 0.5, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS},
-	    {{"first token 20 % later, spread 0.5", 0.5, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 0.5}, TRIAL_SLOW},
-	    {{"first token 20 % later, spread 0.7", 0.05, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 0.7}, TRIAL_SLOW},
-	    {{"first token 20 % later, spread 1", 0.05, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 1}, TRIAL_SLOW},
-	    {{"errors 1 % to 4 %, 5,000 users", 0.1, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), BY_USER, 0.4}, TRIAL_FAILS},
+	    {{"errors 1 % to 4 %", 0.1, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS, 0.93},
+	    {{"errors 1 % to 4 %", 0.2, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS, 0.9},
+	    {{"errors 1 % to 4 %", 0.5, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), CALM, 0.5}, TRIAL_FAILS, 0.55},
+	    {{"first token 20 % later, spread 0.5", 0.5, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 0.5},
+	     TRIAL_SLOW,
+	     0.92},
+	    {{"first token 20 % later, spread 0.7", 0.05, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 0.7},
+	     TRIAL_SLOW,
+	     0.85},
+	    {{"first token 20 % later, spread 1", 0.05, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, CALM, 1}, TRIAL_SLOW, 0.3},
+	    {{"errors 1 % to 4 %, 5,000 users", 0.1, ALIKE(0.01, 0.1), ALIKE(0.04, 0.1), BY_USER, 0.4},
+	     TRIAL_FAILS,
+	     0.8},
 	    {{"first token 20 % later, 5,000 users", 0.1, ALIKE(0.01, 0.1), {0.01, 0.1, 1.2}, BY_USER, 0.4},
-	     TRIAL_SLOW},
-	    {{"readers leave 10 % to 20 %", 0.05, ALIKE(0.01, 0.1), ALIKE(0.01, 0.2), CALM, 0.5}, TRIAL_LEFT},
+	     TRIAL_SLOW,
+	     0.75},
+	    {{"readers leave 10 % to 20 %", 0.05, ALIKE(0.01, 0.1), ALIKE(0.01, 0.2), CALM, 0.5}, TRIAL_LEFT, 0.88},
 	};
 	static struct world w;
 	begin(&w);
 	const long n = n_trials();
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-		assert_true(power(&w, &all[i].s, all[i].cause, n) > 0.2);
+		assert_true(power(&w, &all[i].s, all[i].cause, n) >= all[i].least - slack(all[i].least, n));
 }
 
 static void alike_variants_stay(void **state)
