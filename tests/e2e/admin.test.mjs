@@ -21,7 +21,8 @@ const eventually = async (probe) => { assert.ok(await until(probe, 60_000, 200),
 let server;
 
 before(async () => {
-  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'engine.echo.rate=2', 'gateway.metrics_public=true', 'supervisor.drain=2s', 'gateway.drain=1s'] });
+  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'engine.echo.rate=2', 'gateway.metrics_public=true', 'supervisor.drain=2s', 'gateway.drain=1s',
+    ...['base.of=shop', 'base.model=demo-small', 'base.weight=1', 'next.of=shop', 'next.model=demo-large', 'next.weight=1'].map((s) => `gateway.variants.${s}`)] });
 });
 after(async () => { await server?.stop(); });
 
@@ -267,6 +268,21 @@ test('the page shows and does all of it', { skip: CHROMIUM === undefined && 'no 
     await one.ended;
     await page.locator(`${id('streams')} tr`, { hasText: one.id() }).waitFor({ state: 'detached' });
     assert.equal(await page.locator(`${id('streams')} tr`, { hasText: two.id() }).count(), 1);
+
+    const next = page.locator(`${id('variants')} tr`, { hasText: 'next' });
+    await next.locator(id('roll_back')).click();
+    await sure(false);
+    await next.locator(id('roll_back')).click();
+    await sure();
+    await next.getByText('rolled back (administrator)').waitFor();
+    assert.equal((await admin('variants')).value.variants[1].weight, 0);
+    await next.locator(id('restore')).focus();
+    await page.keyboard.press('Enter');
+    await page.mouse.move(0, 0);
+    await look('variant');
+    await sure();
+    await next.getByText('running').waitFor();
+    assert.match(server.log(), /administrator: roll_back variant next of shop.*\n[\s\S]*administrator: restore variant next of shop/);
 
     await page.selectOption(id('level-step'), 'debug');
     await eventually(async () => (await admin('log')).value?.levels?.step === 'debug');
