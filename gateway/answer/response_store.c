@@ -93,7 +93,7 @@ static void note_prefix(const struct response *r)
 		return;
 	struct prefix_entry e = {.tenant = a->key->tenant,
 				 .digest = r->digest,
-				 .epoch = engine_link_epoch(a->app->link),
+				 .epoch = warm_epoch(a->app),
 				 .used_s = clock_unix_s(),
 				 .uses = count_turns(r->items),
 				 .n_prompt = answer_usage(a).n_prompt,

@@ -144,6 +144,36 @@ const struct variant *variant_choose(const struct variant_group *g, uint64_t use
 	return &g->all[i > 0 ? i : 0];
 }
 
+static const struct variant *heaviest(const struct variant_group *g)
+{
+	const struct variant *most = &g->all[0];
+	for (size_t i = 1; i < g->n; i++)
+		if (variant_weight(&g->all[i]) > variant_weight(most))
+			most = &g->all[i];
+	return most;
+}
+
+const char *variants_successor(const struct variants *v, const char *model)
+{
+	for (size_t i = 0; i < variants_n_groups(v); i++) {
+		const struct variant_group *g = &v->groups[i];
+		for (size_t k = 0; k < g->n; k++)
+			if (strcmp(g->all[k].cfg->model, model) == 0)
+				return heaviest(g)->cfg->model;
+	}
+	return model;
+}
+
+uint64_t variants_heaviest(const struct variants *v)
+{
+	uint64_t digest = 0;
+	for (size_t i = 0; i < variants_n_groups(v); i++) {
+		const char *model = heaviest(&v->groups[i])->cfg->model;
+		digest = XXH3_64bits_withSeed(model, strlen(model), digest + v->groups[i].digest);
+	}
+	return digest;
+}
+
 void variant_apply(const struct variant *v, const struct variant_submit *to)
 {
 	const struct gw_variant_config *c = v->cfg;

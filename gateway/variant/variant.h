@@ -64,6 +64,10 @@ const struct variant *variant_choose(const struct variant_group *g, uint64_t use
 				     const void *ctx);
 /* The weight that counts at the moment: 0 once it was rolled back. */
 double variant_weight(const struct variant *v);
+/* The model that most users of a name get now, if `model` is one of that name's variants; otherwise model itself. */
+const char *variants_successor(const struct variants *v, const char *model);
+/* A digest that changes when another variant of a name becomes the one of most users. 0: there are no variants. */
+uint64_t variants_heaviest(const struct variants *v);
 /* Puts its settings in place of what the client did not set. */
 struct variant_submit {
 	struct proto_submit *submit;

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "gateway/request/request_fields.h"
+#include "gateway/variant/shadow.h"
 #include "gateway/variant/variant.h"
 #include "gateway/variant/variant_state.h"
 
@@ -216,6 +217,49 @@ static void a_worse_one_is_rolled_back_and_a_reload_keeps_that(void **state)
 	variants_destroy(v);
 }
 
+static void most_users_variant_succeeds_the_others(void **state)
+{
+	(void)state;
+	struct plan p = plan_of(three, 3), q = plan_of(three, 3);
+	q.all[1].weight = 91;
+	struct variants *v = make(&p);
+	wait_until_known();
+	const uint64_t digest = variants_heaviest(v);
+	assert_string_equal(variants_successor(v, "m2"), "m1");
+	assert_string_equal(variants_successor(v, "m9"), "m9");
+	assert_string_equal(variants_successor(NULL, "m2"), "m2");
+	assert_int_equal(variants_heaviest(NULL), 0);
+	variants_destroy(v);
+	v = make(&q);
+	wait_until_known();
+	assert_string_equal(variants_successor(v, "m1"), "m2");
+	assert_string_equal(variants_successor(v, "m3"), "m2");
+	assert_true(variants_heaviest(v) != digest);
+	/* Rolled back, it is the base's turn again. */
+	variant_state_roll_back(variants_find(v, "shop")->all[1].state);
+	assert_string_equal(variants_successor(v, "m2"), "m1");
+	assert_true(variants_heaviest(v) == digest);
+	variants_destroy(v);
+}
+
+static void copies_follow_their_shares(void **state)
+{
+	(void)state;
+	struct plan p = plan_of(three, 3);
+	p.all[1].shadow = 0.25;
+	p.all[2].shadow = 0.5;
+	struct variants *v = make(&p);
+	const struct variant *all = variants_find(v, "shop")->all;
+	assert_ptr_equal(shadow_pick(&all[0], 0), &all[1]);
+	assert_ptr_equal(shadow_pick(&all[0], 0.2499), &all[1]);
+	assert_ptr_equal(shadow_pick(&all[0], 0.25), &all[2]);
+	assert_null(shadow_pick(&all[0], 0.75));
+	/* None of its own. */
+	assert_ptr_equal(shadow_pick(&all[1], 0), &all[2]);
+	assert_null(shadow_pick(&all[2], 0.25));
+	variants_destroy(v);
+}
+
 static void rollback_false_keeps_it(void **state)
 {
 	(void)state;
@@ -270,6 +314,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_base_answers_until_the_store_has_told, setup, teardown),
 	    cmocka_unit_test_setup_teardown(one_that_cannot_serve_gets_none, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_worse_one_is_rolled_back_and_a_reload_keeps_that, setup, teardown),
+	    cmocka_unit_test_setup_teardown(most_users_variant_succeeds_the_others, setup, teardown),
+	    cmocka_unit_test_setup_teardown(copies_follow_their_shares, setup, teardown),
 	    cmocka_unit_test_setup_teardown(rollback_false_keeps_it, setup, teardown),
 	    cmocka_unit_test_setup_teardown(settings_stand_in_for_what_is_not_given, setup, teardown),
 	};
