@@ -81,7 +81,9 @@ static json_t *save_cascade(const struct answer *a)
 /* The model that makes its tokens, where that is not the one it names: a variant's. */
 static const char *answered_by(const struct answer *a)
 {
-	const char *name = a->automatic ? a->model : engine_link_model(a->app->link, a->load.model)->name;
+	if (a->automatic || a->load.model < 0)
+		return NULL;
+	const char *name = engine_link_model(a->app->link, a->load.model)->name;
 	return strcmp(name, a->model) != 0 ? name : NULL;
 }
 

@@ -127,7 +127,7 @@ static bool serves(const void *ctx, const char *model)
 {
 	const struct engine_link *link = ctx;
 	int i = engine_link_find_model(link, model);
-	return i >= 0 && engine_link_serves(link, i);
+	return i >= 0 && engine_link_serves(link, i) && may_do(engine_link_model(link, i), PROTO_DOES_GENERATE);
 }
 
 static const struct variant_group *variants_of(const struct exchange *x, const char *name)

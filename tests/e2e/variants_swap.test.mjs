@@ -37,9 +37,9 @@ test('64 streams end on the model that they began with, and none waits longer th
     const streams = Array.from({ length: STREAMS }, () => chat(server.http, server.keys.paid, { model: 'shop', max_tokens: 300, messages: user('go') }, { onEvent }));
     assert.ok(await until(() => half === STREAMS, PATIENCE), `${half} are under way`);
     await replace(server);
-    const fresh = [];
-    for (let i = 0; i < 8; i++) fresh.push(await ask(server, 'hello', { max_tokens: 2 }));
-    assert.deepEqual(fresh.map((r) => r.headers['x-sluice-variant']), Array(8).fill('fresh'));
+    // Each thread takes the new configuration between two events.
+    const news = () => Promise.all(Array.from({ length: 8 }, async () => (await ask(server, 'hello', { max_tokens: 2 })).headers['x-sluice-variant']));
+    assert.ok(await until(async () => (await news()).every((v) => v === 'fresh'), PATIENCE));
     const all = await Promise.all(streams);
     for (const r of all) assert.deepEqual([r.status, r.done, r.errors.length, r.headers['x-sluice-variant'], r.finish], [200, true, 0, 'old', 'length']);
     // A token's stamp is its step's time, so the stamps of all streams together count the steps.
@@ -50,7 +50,7 @@ test('64 streams end on the model that they began with, and none waits longer th
       assert.equal(own.length, stamps[0].length);
       for (let i = 1; i < own.length; i++) assert.ok(steps.get(own[i]) - steps.get(own[i - 1]) <= 2, `a gap of ${steps.get(own[i]) - steps.get(own[i - 1])} steps`);
     }
-    assert.equal(await figure(server, 'sluice_e2e_seconds_count', { model: 'shop', variant: 'old' }), STREAMS);
+    assert.ok(await figure(server, 'sluice_e2e_seconds_count', { model: 'shop', variant: 'old' }) >= STREAMS);
   } finally { await server.stop(); }
 });
 
@@ -73,8 +73,29 @@ test('the hottest prompts are computed by the new model before they are asked fo
     await replace(server);
     assert.ok(await until(async () => await figure(server, 'sluice_prefixes_warmed_total') === 1, PATIENCE, 100), server.log());
     assert.equal(await figure(server, 'sluice_engine_decode_tokens_total'), decoded, 'no token was made');
+    assert.ok(await until(async () => (await respond({ ...say, store: false, input: 'Hello.' })).variant === 'fresh', PATIENCE));
     const next = await respond({ ...say, previous_response_id: first.id, input: 'And of Spain?' });
     assert.equal(next.variant, 'fresh');
     assert.ok(next.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens - 16, `${next.usage.input_tokens_details.cached_tokens} of ${first.usage.input_tokens}`);
+  } finally { await server.stop(); }
+});
+
+test('an answer continues on the model that began it, after a kill of its gateway', { skip: hasRedis() ? false : 'redis-server is not installed' }, async () => {
+  const server = await startServer({ echo: true, sets: ['engine.echo.ttft=0', 'engine.echo.rate=20', 'gateway.variants.old.of=shop', 'gateway.variants.old.model=demo-large', 'gateway.variants.old.weight=1'] });
+  try {
+    // The large model's words begin with a tilde.
+    const words = Array.from({ length: 60 }, (_, i) => `w${i}`), said = ['differ@0', ...words].map((w) => `~${w}`).join(' ');
+    let id;
+    const cut = chat(server.http, server.keys.paid, { model: 'shop', temperature: 0, messages: user(`differ@0 ${words.join(' ')}`) },
+      { headers: { 'x-sluice-events': '1' }, onEvent: (e, r) => { if (r.text.length > 30) id = e.id; } });
+    assert.ok(await until(() => id, PATIENCE));
+    process.kill((await server.pids()).gateway, 'SIGKILL');
+    await cut;
+    assert.ok(await until(async () => { try { return (await request(server.http, '/ready')).status === 200; } catch { return false; } }, PATIENCE, 100));
+    const r = await request(server.http, `/v1/streams/${id}`, { headers: { authorization: `Bearer ${server.keys.paid}`, 'last-event-id': '0' } });
+    const events = [...r.body.matchAll(/^data: (\{.*\})$/gm)].map((m) => JSON.parse(m[1]));
+    assert.equal(events.map((e) => e.choices?.[0]?.delta?.content ?? '').join('').trim(), said);
+    assert.ok(events.every((e) => e.model === 'shop' && e.error === undefined));
+    assert.match(server.log(), /continuing an answer whose gateway has died/);
   } finally { await server.stop(); }
 });
