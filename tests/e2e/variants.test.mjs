@@ -66,7 +66,7 @@ describe('one gateway of two threads', () => {
     server = await startServer({ echo: true, sets: [...keys, ...pair, ...quick, 'gateway.threads=2', `log.requests.to=${file}`, 'gateway.default_model=shop',
       ...variant('short', { of: 'demo-small', model: 'demo-small', weight: 1, max_tokens: 3 })] });
   });
-  after(async () => { await server?.stop(); rmSync(folder, { recursive: true, force: true }); });
+  after(async () => { assert.equal(await server?.stop(), 0, server?.log()); rmSync(folder, { recursive: true, force: true }); });
 
   test('clients see one model', async () => {
     const ids = (await get(server.http, '/v1/models')).data.map((m) => m.id);
@@ -193,7 +193,7 @@ describe('a shadow', () => {
   before(async () => {
     server = await startServer({ echo: true, sets: [...keys, ...quick, 'engine.echo.slots=1', ...variant('base', { of: 'shop', model: 'demo-small', weight: 1 }), ...variant('next', { of: 'shop', model: 'demo-large', shadow: 1 })] });
   });
-  after(async () => { await server?.stop(); });
+  after(async () => assert.equal(await server?.stop(), 0, server?.log()));
 
   const shadows = async (end) => sum(samples(await server.metrics()), 'sluice_variant_shadows_total', { variant: 'next', ...(end && { end }) });
   const ended = (end, n) => until(async () => await shadows(end) === n, PATIENCE);
@@ -247,7 +247,7 @@ describe('two gateways on one store', { skip: hasRedis() ? false : 'redis-server
     server = await startServer({ echo: true, sets: [...keys, ...pair, ...quick] });
     other = await startSecondGateway(server, [...keys, ...pair]);
   });
-  after(async () => { other?.stop(); await server?.stop(); });
+  after(async () => { other?.stop(); assert.equal(await server?.stop(), 0, server?.log()); });
 
   test('agree on users, on evidence and on what was decided', async () => {
     const users = Array.from({ length: 30 }, (_, i) => `user-${i}`);

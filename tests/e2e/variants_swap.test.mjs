@@ -51,7 +51,7 @@ test('64 streams end on the model that they began with, and none waits longer th
       for (let i = 1; i < own.length; i++) assert.ok(steps.get(own[i]) - steps.get(own[i - 1]) <= 2, `a gap of ${steps.get(own[i]) - steps.get(own[i - 1])} steps`);
     }
     assert.ok(await figure(server, 'sluice_e2e_seconds_count', { model: 'shop', variant: 'old' }) >= STREAMS);
-  } finally { await server.stop(); }
+  } finally { assert.equal(await server.stop(), 0, server.log()); }
 });
 
 test('the hottest prompts are computed by the new model before they are asked for', { skip: hasRedis() ? false : 'redis-server is not installed' }, async () => {
@@ -77,7 +77,7 @@ test('the hottest prompts are computed by the new model before they are asked fo
     const next = await respond({ ...say, previous_response_id: first.id, input: 'And of Spain?' });
     assert.equal(next.variant, 'fresh');
     assert.ok(next.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens - 16, `${next.usage.input_tokens_details.cached_tokens} of ${first.usage.input_tokens}`);
-  } finally { await server.stop(); }
+  } finally { assert.equal(await server.stop(), 0, server.log()); }
 });
 
 test('an answer continues on the model that began it, after a kill of its gateway', { skip: hasRedis() ? false : 'redis-server is not installed' }, async () => {
@@ -97,5 +97,5 @@ test('an answer continues on the model that began it, after a kill of its gatewa
     assert.equal(events.map((e) => e.choices?.[0]?.delta?.content ?? '').join('').trim(), said);
     assert.ok(events.every((e) => e.model === 'shop' && e.error === undefined));
     assert.match(server.log(), /continuing an answer whose gateway has died/);
-  } finally { await server.stop(); }
+  } finally { assert.equal(await server.stop(), 0, server.log()); }
 });
