@@ -133,7 +133,7 @@ test('replies are as openapi.json says', async () => {
   const doc = JSON.parse((await request(server.http, '/openapi.json')).body);
   const one = stream();
   await eventually(() => one.id());
-  for (const [path, name] of [['status', 'AdminStatus'], ['streams', 'AdminStreams'], ['history', 'AdminHistory'], ['log', 'AdminLevels']])
+  for (const [path, name] of [['status', 'AdminStatus'], ['streams', 'AdminStreams'], ['history', 'AdminHistory'], ['log', 'AdminLevels'], ['variants', 'AdminVariants']])
     assert.deepEqual(violations(doc, { $ref: `#/components/schemas/${name}` }, (await admin(path)).value), [], path);
   await admin(`streams/${one.id()}`, { method: 'DELETE' });
   await one.ended;
