@@ -25,6 +25,7 @@
 #define TIER(field) offsetof(struct gw_tier_config, field)
 #define KEY(field) offsetof(struct gw_key_config, field)
 #define PROMPT(field) offsetof(struct gw_prompt_config, field)
+#define VARIANT(field) offsetof(struct gw_variant_config, field)
 #define CERT(field) offsetof(struct gw_cert_config, field)
 #define LISTENER(field) offsetof(struct gw_listener_config, field)
 
@@ -147,6 +148,21 @@ static const struct conf_row prompt_rows[] = {
     ROW("name", CONF_STRING, PROMPT(name), NULL, 1, 64),
     ROW("version", CONF_STRING, PROMPT(version), "", 0, 64),
     ROW("text", CONF_STRING, PROMPT(text), NULL, 1, 65536),
+    ROW_END,
+};
+
+static const struct conf_row variant_rows[] = {
+    ROW("name", CONF_STRING, VARIANT(name), NULL, 1, 32),
+    ROW("of", CONF_STRING, VARIANT(of), NULL, 1, PROTO_MAX_NAME),
+    ROW("model", CONF_STRING, VARIANT(model), NULL, 1, PROTO_MAX_NAME),
+    ROW("weight", CONF_FLOAT, VARIANT(weight), "0", 0, 1000),
+    ROW("shadow", CONF_FLOAT, VARIANT(shadow), "0", 0, 1),
+    ROW("rollback", CONF_BOOL, VARIANT(rollback), "true", 0, 0),
+    ROW("temperature", CONF_FLOAT, VARIANT(temperature), "-1", -1, 2),
+    ROW("top_p", CONF_FLOAT, VARIANT(top_p), "0", 0, 1),
+    ROW("min_p", CONF_FLOAT, VARIANT(min_p), "-1", -1, 1),
+    ROW("repetition_penalty", CONF_FLOAT, VARIANT(repetition_penalty), "0", 0, 2),
+    ROW("max_tokens", CONF_INT, VARIANT(max_tokens), "0", 0, 1000000),
     ROW_END,
 };
 
@@ -388,6 +404,7 @@ static const struct conf_row all_rows[] = {
     ROW("gateway.load.high", CONF_DURATION, ROOT(gateway.queue.load_high_ms), "2s", 10, HOUR),
     ROW("gateway.load.low", CONF_DURATION, ROOT(gateway.queue.load_low_ms), "500ms", 1, HOUR),
     ROW_LIST("gateway.prompts", ROOT(gateway.prompts), prompt_rows, struct gw_prompt_config, 0, 1024),
+    ROW_LIST("gateway.variants", ROOT(gateway.variants), variant_rows, struct gw_variant_config, 0, 32),
     ROW_LIST("gateway.tiers", ROOT(gateway.tiers), tier_rows, struct gw_tier_config, 0, 32),
     ROW_LIST("gateway.keys", ROOT(gateway.keys), key_rows, struct gw_key_config, 0, 1024),
 

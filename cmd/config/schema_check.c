@@ -13,6 +13,7 @@
 #include "gateway/auth/cors.h"
 #include "gateway/loop/net_addr.h"
 #include "gateway/observe/tracer.h"
+#include "gateway/trial/trial.h"
 #include "gateway/transport/unix_listen.h"
 #include "kernels/kernels.h"
 
@@ -190,12 +191,25 @@ static bool may_come(const struct sluice_config *cfg, const char *name)
 	return false;
 }
 
-/* name is "", a model, or "auto" if that is allowed. */
+static bool has_variants(const struct sluice_config *cfg, const char *name)
+{
+	for (size_t i = 0; i < cfg->gateway.variants.n; i++)
+		if (strcmp(LIST_AT(cfg->gateway.variants, const struct gw_variant_config, i)->of, name) == 0)
+			return true;
+	return false;
+}
+
+static bool is_known_model(const struct sluice_config *cfg, const char *name)
+{
+	return !knows_models(cfg) || n_named(cfg, name, cfg->engine.adapters.n) > 0 || may_come(cfg, name);
+}
+
+/* name is "", a model or one that has variants, or "auto" if that is allowed. */
 static int check_model(const struct sluice_config *cfg, const char *key, const char *name, bool or_auto,
 		       struct sl_err *err)
 {
-	if (name[0] == '\0' || !knows_models(cfg) || n_named(cfg, name, cfg->engine.adapters.n) > 0 ||
-	    may_come(cfg, name) || (or_auto && strcmp(name, "auto") == 0))
+	if (name[0] == '\0' || is_known_model(cfg, name) || (or_auto && strcmp(name, "auto") == 0) ||
+	    (or_auto && has_variants(cfg, name)))
 		return 0;
 	return conf_fail(cfg->conf, key, err, "no model is named '%.60s'", name);
 }
@@ -261,6 +275,62 @@ static int check_tiers(const struct sluice_config *cfg, struct sl_err *err)
 	if (rc == 0 && g->dev_keys && (!has_tier(cfg, "free") || !has_tier(cfg, "paid")))
 		return conf_fail(cfg->conf, "gateway.dev_keys", err, "needs the tiers free and paid in gateway.tiers");
 	return rc;
+}
+
+/* How many variants before number i are of the same name. */
+static int variants_before(const struct sluice_config *cfg, size_t i)
+{
+	const struct gw_variant_config *all = cfg->gateway.variants.items;
+	int n = 0;
+	for (size_t k = 0; k < i; k++)
+		n += strcmp(all[k].of, all[i].of) == 0;
+	return n;
+}
+
+static const char *variant_fault(const struct sluice_config *cfg, size_t i, const char **field)
+{
+	const struct gw_variant_config *v = LIST_AT(cfg->gateway.variants, const struct gw_variant_config, i);
+	const int before = variants_before(cfg, i);
+	*field = "name";
+	for (const char *p = v->name; *p != '\0'; p++)
+		if (!isalnum((unsigned char)*p) && strchr("._-", *p) == NULL)
+			return "a name is made of letters, digits and . _ -";
+	*field = "of";
+	if (!is_model_name(v->of))
+		return "a name is made of letters, digits and . _ : / -, and not auto or default";
+	if (before >= TRIAL_MAX_VARIANTS)
+		return "a name has at most 8 variants";
+	*field = "weight";
+	if (before == 0 && v->weight <= 0)
+		return "the first variant of a name is its base, whose weight must be above 0";
+	*field = "shadow";
+	if (before == 0 && v->shadow > 0)
+		return "the first variant of a name is its base, which gets no copies";
+	*field = "model";
+	if (!is_known_model(cfg, v->model))
+		return "no model has that name";
+	if (strcmp(v->model, "auto") == 0 || strcmp(v->model, "default") == 0)
+		return "the name of a model is wanted";
+	if (knows_models(cfg) && has_variants(cfg, v->model) && strcmp(v->model, v->of) != 0)
+		return "a name that has variants itself";
+	if (v->temperature < 0 && v->temperature != -1) {
+		*field = "temperature";
+		return "must be at least 0, or -1: as requested";
+	}
+	*field = "min_p";
+	return v->min_p < 0 && v->min_p != -1 ? "must be at least 0, or -1: as requested" : NULL;
+}
+
+static int check_variants(const struct sluice_config *cfg, struct sl_err *err)
+{
+	for (size_t i = 0; i < cfg->gateway.variants.n; i++) {
+		const struct gw_variant_config *v = LIST_AT(cfg->gateway.variants, const struct gw_variant_config, i);
+		const char *field, *fault = variant_fault(cfg, i, &field);
+		char key[KEY_BYTES];
+		if (fault != NULL)
+			return conf_fail(cfg->conf, key_of(key, "gateway.variants", v->name, field), err, "%s", fault);
+	}
+	return 0;
 }
 
 static int check_blocks(const struct sluice_config *cfg, const struct conf_strings *blocks, const char *key,
@@ -402,6 +472,7 @@ int schema_check(const struct sluice_config *cfg, struct sl_err *err)
 	static int (*const checks[])(const struct sluice_config *, struct sl_err *) = {
 	    check_supervisor, engines_check, check_models, check_upstream, check_adapters, check_adapter_folders,
 	    check_tiers,      check_gateway, check_store,  check_cascade,  check_hub,      check_trace,
+	    check_variants,
 	};
 	int rc = 0;
 	for (size_t i = 0; i < sizeof checks / sizeof *checks && rc == 0; i++)

@@ -6,6 +6,7 @@
  *   admin_streams.c   running answers, listed and cancelled: they belong to other threads (gather.h)
  *   admin_status.c    engines, models, memory, tiers, the store
  *   admin_actions.c   reload, drain, levels of the log, the flight recorder, the last hour
+ *   admin_variants.c  variants of models: shown, restored, rolled back, given a weight
  *   admin_gate.c      how often one may ask, and the line in the log for each action
  *
  * Requests carry a key in the Authorization field, which no page of another site can send, and there are no cookies.
@@ -19,15 +20,17 @@
 struct exchange;
 struct gw_app;
 
-void admin_status(struct exchange *x);  /* GET /v1/admin/status */
-void admin_streams(struct exchange *x); /* GET /v1/admin/streams */
-void admin_cancel(struct exchange *x);  /* DELETE /v1/admin/streams/{id} */
-void admin_history(struct exchange *x); /* GET /v1/admin/history */
-void admin_log(struct exchange *x);     /* GET /v1/admin/log */
-void admin_log_set(struct exchange *x); /* POST /v1/admin/log */
-void admin_reload(struct exchange *x);  /* POST /v1/admin/reload */
-void admin_drain(struct exchange *x);   /* POST /v1/admin/drain */
-void admin_flight(struct exchange *x);  /* POST /v1/admin/flight */
+void admin_status(struct exchange *x);       /* GET /v1/admin/status */
+void admin_streams(struct exchange *x);      /* GET /v1/admin/streams */
+void admin_cancel(struct exchange *x);       /* DELETE /v1/admin/streams/{id} */
+void admin_history(struct exchange *x);      /* GET /v1/admin/history */
+void admin_log(struct exchange *x);          /* GET /v1/admin/log */
+void admin_log_set(struct exchange *x);      /* POST /v1/admin/log */
+void admin_reload(struct exchange *x);       /* POST /v1/admin/reload */
+void admin_drain(struct exchange *x);        /* POST /v1/admin/drain */
+void admin_flight(struct exchange *x);       /* POST /v1/admin/flight */
+void admin_variants(struct exchange *x);     /* GET /v1/admin/variants */
+void admin_variants_set(struct exchange *x); /* POST /v1/admin/variants */
 
 /* ---- admin_gate.c ---- */
 

@@ -46,9 +46,11 @@
 #include "gateway/answer/sse.h"
 #include "gateway/sharing/supersede.h"
 #include "gateway/sharing/coalesce.h"
+#include "gateway/variant/shadow.h"
 
 struct answer;
 struct answer_choice;
+struct variant;
 struct json_t;
 struct held_reply;
 struct spool;
@@ -276,9 +278,12 @@ struct answer {
 	struct gw_deferred pump, reap;
 	uint64_t started_ns, admitted_ns; /* the request was complete; it was admitted */
 	int64_t created;
-	uint32_t max_tokens, n_ctx;     /* n_ctx: the model's, prompt and answer */
-	uint32_t asked_tokens;          /* the requested max_tokens; 0: none */
-	char *model;                    /* its name; owned */
+	uint32_t max_tokens, n_ctx;    /* n_ctx: the model's, prompt and answer */
+	uint32_t asked_tokens;         /* the requested max_tokens; 0: none */
+	char *model;                   /* its name, or that of its variants; owned */
+	const struct variant *variant; /* of snapshot; NULL: the model has none, or load has put another in its place */
+	uint64_t variant_user;         /* as its exchange has it */
+	struct shadow_ask shadow;      /* a copy that begins at its end */
 	struct answer_failure *failure; /* owned; NULL: it has not failed, or there was no memory for the reason */
 	char *members;                  /* owned; as in its spec */
 	struct answer_split *split;     /* owned; NULL: its text is not split */
@@ -387,8 +392,9 @@ int answer_put_prompt(const struct answer *a, const struct answer_run *run, stru
 
 /* ---- answer_model.c ---- */
 
-/* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. */
-int answer_choose_model(struct exchange *x, const char *name);
+/* The model's index, or ANSWER_AUTO, or -1 with x answered. "default": as configured. A name that has variants: that of
+ * the variant of this user (NULL: not given), which is then x's. */
+int answer_choose_model(struct exchange *x, const char *name, const char *user);
 /* Of those that do one of `does` (enum proto_does); "default": of embeddings and scores the first. */
 int answer_choose_model_for(struct exchange *x, const char *name, unsigned does);
 

@@ -10,6 +10,7 @@
  * a decision takes effect only once it is stored (cascade_run_on_past).
  */
 #include <jansson.h>
+#include <string.h>
 
 #include "base/hex.h"
 #include "base/log.h"
@@ -77,6 +78,15 @@ static json_t *save_cascade(const struct answer *a)
 			 "past", hex);
 }
 
+/* The model that makes its tokens, where that is not the one it names: a variant's. */
+static const char *answered_by(const struct answer *a)
+{
+	if (a->automatic || a->load.model < 0)
+		return NULL;
+	const char *name = engine_link_model(a->app->link, a->load.model)->name;
+	return strcmp(name, a->model) != 0 ? name : NULL;
+}
+
 /* A new reference; NULL: no memory. */
 static json_t *describe(const struct answer *a)
 {
@@ -86,7 +96,7 @@ static json_t *describe(const struct answer *a)
 	    a->budget.left == INT64_MAX ? -1 : a->budget.left + (a->out.replaying ? 0 : (int64_t)a->budget.sent);
 	return json_pack(
 	    "{s:i, s:s, s:s, s:I, s:s, s:s, s:b, s:b, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:s?, s:b, s:s?, "
-	    "s:o, s:o, s:o, s:o, s:o, s:b, s:b}",
+	    "s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:s?}",
 	    "draw", ANSWER_DRAW, "owner", replay_store_owner(a->app->replay_store), "id", a->id, "created",
 	    (json_int_t)a->created, "model", a->model, "format", a->format->id_prefix, "stream", a->out.stream, "usage",
 	    a->out.include_usage, "obfuscate", a->out.obfuscate, "background", a->out.background, "keep_text",
@@ -94,7 +104,8 @@ static json_t *describe(const struct answer *a)
 	    (json_int_t)cached_of(a), "tokens_left", (json_int_t)left, "tokens_short", (json_int_t)a->budget.short_by,
 	    "degraded", a->load.degraded, "shortened", a->load.shortened || a->load.short_at != UINT64_MAX, "told",
 	    a->members, "key", key_of(a), "quota", ticket_of(a), "own", own, "cascade", save_cascade(a), "split",
-	    answer_split_save(a->split), "token_ids", a->out.token_ids, "tokens_as_ids", a->out.tokens_as_ids);
+	    answer_split_save(a->split), "token_ids", a->out.token_ids, "tokens_as_ids", a->out.tokens_as_ids,
+	    "answered_by", answered_by(a));
 }
 
 /* With the seed of its generation. */

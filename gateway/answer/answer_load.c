@@ -248,6 +248,9 @@ static bool take_model(struct answer *a, int model)
 		return false;
 	sl_free(a->model);
 	a->model = name;
+	a->variant = NULL;
+	if (a->x != NULL)
+		a->x->variant = NULL;
 	a->n_ctx = m->n_ctx;
 	a->load.model = model;
 	return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which model an answer is asked of: by name, or the key's default; and whether it can serve now.
+ * Which model an answer is asked of: by name, or the key's default, or a variant of it (gateway/variant); and whether
+ * it can serve now.
  */
 #define LOG_SUBSYSTEM LOG_ROUTING
 
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "gateway/auth/snapshot.h"
 #include "gateway/answer/answer.h"
+#include "gateway/variant/variant.h"
 
 enum { RETRY_AFTER_S = 1 };
 
@@ -93,36 +95,92 @@ static int cannot(struct exchange *x, const char *name, unsigned does)
 	return -1;
 }
 
-int answer_choose_model(struct exchange *x, const char *name)
+static int not_found(struct exchange *x, const char *name)
 {
-	return answer_choose_model_for(x, name, PROTO_DOES_GENERATE);
+	exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
+		       "The model '%s' does not exist or you do not have access to it.", name);
+	return -1;
 }
 
-int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
+/* index, or -1 with x answered. */
+static int if_serving(struct exchange *x, int index, unsigned does)
 {
 	const struct engine_link *link = x->app->link;
-	if (engine_link_n_models(link) == 0) {
-		exchange_error(x, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
-			       "The engine is starting.");
-		return -1;
-	}
-	int index = does == PROTO_DOES_GENERATE ? choose_auto(x, name) : 0;
-	if (index != 0)
-		return index;
-	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier, does)
-					     : engine_link_find_model(link, name);
-	if (index < 0 || !auth_may(&x->snapshot->cfg, x->key, engine_link_model(link, index)->name)) {
-		exchange_error(x, &(struct api_error){404, "invalid_request_error", "model_not_found", "model", 0},
-			       "The model '%s' does not exist or you do not have access to it.", name);
-		return -1;
-	}
 	const struct link_model *m = engine_link_model(link, index);
 	if (!engine_link_up(link))
 		return engine_down(x);
 	if (m->state != PROTO_MODEL_READY)
 		return m->state == PROTO_MODEL_FAILED ? loading(x, m->name, true) : loading_at(x, m->name, m->percent);
-	if (!may_do(m, does))
-		return cannot(x, m->name, does);
+	return may_do(m, does) ? index : cannot(x, m->name, does);
+}
+
+static int engine_starts(struct exchange *x)
+{
+	exchange_error(x, &(struct api_error){503, "server_error", "engine_unavailable", NULL, RETRY_AFTER_S},
+		       "The engine is starting.");
+	return -1;
+}
+
+/* ---- variants ---- */
+
+static bool serves(const void *ctx, const char *model)
+{
+	const struct engine_link *link = ctx;
+	int i = engine_link_find_model(link, model);
+	return i >= 0 && engine_link_serves(link, i) && may_do(engine_link_model(link, i), PROTO_DOES_GENERATE);
+}
+
+static const struct variant_group *variants_of(const struct exchange *x, const char *name)
+{
+	if (strcmp(name, "default") == 0)
+		name = default_name(x->app, x->key->tier);
+	return variants_find(x->snapshot->variants, name);
+}
+
+/* As answer_choose_model. */
+static int choose_variant(struct exchange *x, const struct variant_group *g, const char *user)
+{
+	const struct engine_link *link = x->app->link;
+	const char *conversation = http_header(http_request(x->stream), "x-sluice-conversation");
+	if (engine_link_n_models(link) == 0)
+		return engine_starts(x);
+	if (!auth_may(&x->snapshot->cfg, x->key, g->of))
+		return not_found(x, g->of);
+	const uint64_t who = variant_user(x->key->tenant, exchange_user(x, user), conversation);
+	const struct variant *v = variant_choose(g, who, serves, link);
+	int index = engine_link_find_model(link, v->cfg->model);
+	if (index < 0)
+		return loading(x, g->of, false);
+	if (if_serving(x, index, PROTO_DOES_GENERATE) < 0)
+		return -1;
+	x->variant = v;
+	x->variant_user = who;
+	log_debug("%s: gets the variant %s of %s, tier %s", x->id, v->cfg->name, g->of, x->key->tier->name);
+	return index;
+}
+
+int answer_choose_model(struct exchange *x, const char *name, const char *user)
+{
+	const struct variant_group *g = variants_of(x, name);
+	x->variant = NULL;
+	return g != NULL ? choose_variant(x, g, user) : answer_choose_model_for(x, name, PROTO_DOES_GENERATE);
+}
+
+int answer_choose_model_for(struct exchange *x, const char *name, unsigned does)
+{
+	const struct engine_link *link = x->app->link;
+	if (engine_link_n_models(link) == 0)
+		return engine_starts(x);
+	int index = does == PROTO_DOES_GENERATE ? choose_auto(x, name) : 0;
+	if (index != 0)
+		return index;
+	index = strcmp(name, "default") == 0 ? default_model(x->app, x->key->tier, does)
+					     : engine_link_find_model(link, name);
+	if (index < 0 || !auth_may(&x->snapshot->cfg, x->key, engine_link_model(link, index)->name))
+		return not_found(x, name);
+	if (if_serving(x, index, does) < 0)
+		return -1;
+	const struct link_model *m = engine_link_model(link, index);
 	log_debug("%s: gets the model %s%s, tier %s", x->id, m->name, strcmp(name, m->name) == 0 ? "" : ", by default",
 		  x->key->tier->name);
 	return index;

@@ -14,6 +14,7 @@
 #include "base/metrics.h"
 #include "gateway/answer/answer_priv.h"
 #include "gateway/auth/snapshot.h"
+#include "gateway/variant/variant.h"
 
 #define PREFIX(miss)                                                                  \
 	METRIC_OF(METRIC_COUNTER, "sluice_prefix_prompts_total", "miss=\"" miss "\"", \
@@ -25,9 +26,11 @@ static struct metric prompts[] = {[PROTO_MISS_NONE] = PREFIX("none"),
 				  [PROTO_MISS_SHORT] = PREFIX("short")};
 METRICS(prompts);
 
+static const char *variant_name(const struct answer *a) { return a->variant != NULL ? a->variant->cfg->name : ""; }
+
 static struct latency_cells *cells_of(const struct answer *a)
 {
-	return a->continued == NULL ? latency_of(a->key->tier->name, a->model) : NULL;
+	return a->continued == NULL ? latency_of(a->key->tier->name, a->model, variant_name(a)) : NULL;
 }
 
 void answer_observe_run(struct answer *a, struct answer_run *run)
@@ -45,10 +48,23 @@ static enum latency_cached cached_of(const struct proto_queued *q)
 	return q->miss_reason == PROTO_MISS_NONE ? LATENCY_CACHED_FULL : LATENCY_CACHED_PART;
 }
 
+/* For its copy. */
+static void note_first_token(struct answer *a, const struct answer_run *run)
+{
+	struct gen_chunk chunk;
+	struct gen_token t;
+	if (a->shadow.variant == NULL || !gen_peek(run->gen, &run->sub, 1, &chunk) || chunk.first_token != 0)
+		return;
+	gen_token_at(run->gen, 0, &t);
+	a->shadow.first_id = t.id;
+	a->shadow.has_first = true;
+}
+
 void answer_observe_first(struct answer *a, const struct answer_run *run, uint64_t now_ns)
 {
 	const struct proto_queued *q = gen_queued(run->gen);
 	a->first_token_ns = now_ns;
+	note_first_token(a, run);
 	a->seen.cached = cached_of(q);
 	if (!a->sharing.coalesced && a->continued == NULL && q->miss_reason < sizeof prompts / sizeof *prompts)
 		metric_add(&prompts[q->miss_reason], 1);
@@ -153,6 +169,32 @@ void answer_route(struct answer *a, struct observed_route *out)
 				       .cached = c->cached};
 }
 
+/* Not a reader of another's generation, nor what a client's own request was wrong in, or a newer one replaced. */
+static void note_variant(const struct answer *a, const struct observed *o)
+{
+	const bool refused = o->status >= 400 && o->status < 500;
+	if (a->variant == NULL || a->continued != NULL || a->sharing.coalesced || a->sharing.superseded || refused)
+		return;
+	const struct variant_answer v = {.trial = {.failed = o->failed,
+						   .left = o->left && !o->failed,
+						   .ttft_ns = observed_ttft_ns(o),
+						   .user = a->variant_user},
+					 .end = o->failed                     ? VARIANT_FAILED
+						: o->left                     ? VARIANT_LEFT
+						: o->finish == LATENCY_LENGTH ? VARIANT_LENGTH
+									      : VARIANT_STOP};
+	variant_note(a->variant, &v);
+	if (a->shadow.variant != NULL && !o->failed && !o->left && o->status == 200)
+		shadow_begin(a->app->shadows, &a->shadow, o->n_answer, o->finish == LATENCY_LENGTH);
+}
+
+void answer_observe_refused(const struct exchange *x)
+{
+	const struct variant_answer v = {.trial = {.failed = true, .user = x->variant_user}, .end = VARIANT_FAILED};
+	if (x->variant != NULL)
+		variant_note(x->variant, &v);
+}
+
 void answer_observe_end(struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
@@ -161,6 +203,7 @@ void answer_observe_end(struct answer *a)
 	struct observed o = {.request_id = a->seen.request_id,
 			     .trace = a->seen.trace,
 			     .model = a->model,
+			     .variant = variant_name(a),
 			     .tier = tier->name,
 			     .tenant = a->key->tenant,
 			     .status = a->seen.status,
@@ -192,4 +235,5 @@ void answer_observe_end(struct answer *a)
 	flight_note(FLIGHT_END, (uint64_t)o.status, o.n_answer, observed_ttft_ns(&o) / 1000,
 		    (o.ended_ns - o.started_ns) / 1000, o.failed);
 	observe_end(&o, cells_of(a), a->snapshot->sinks);
+	note_variant(a, &o);
 }

@@ -113,6 +113,8 @@ void answer_remake(const struct answer *a, struct answer_run *run, struct submit
 		   const struct proto_submit *s);
 /* Which engine its first prompt went to, and why. */
 void answer_route(struct answer *a, struct observed_route *out);
+/* A request is refused for load before there is an answer for it. */
+void answer_observe_refused(const struct exchange *x);
 /* Once, at its end for its reader. */
 void answer_observe_end(struct answer *a);
 

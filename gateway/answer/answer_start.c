@@ -13,6 +13,7 @@
 #include "gateway/auth/owned_name.h"
 #include "gateway/auth/snapshot.h"
 #include "gateway/observe/trace.h"
+#include "gateway/variant/variant.h"
 
 enum {
 	MAX_ANSWER = 4 << 20, /* text of a choice that is kept as a whole */
@@ -51,6 +52,7 @@ void answer_free(struct answer *a)
 	sse_dispose(&a->out.sse);
 	buf_dispose(&a->out.carry);
 	submit_frame_unref(a->frame);
+	submit_frame_unref(a->shadow.frame);
 	buf_dispose(&a->cascade_text);
 	sl_free(a->continued);
 	sl_free(a->choices);
@@ -144,7 +146,11 @@ struct answer *answer_create(struct gw_app *app, struct exchange *x, struct gw_s
 		answer_auto_init(a);
 		a->model = sl_strdup(answer_auto_name);
 	} else {
-		a->model = sl_strdup(spec->model >= 0 ? engine_link_model(app->link, spec->model)->name : "");
+		a->variant = x != NULL ? x->variant : NULL;
+		a->variant_user = x != NULL ? x->variant_user : 0;
+		a->model = sl_strdup(a->variant != NULL ? a->variant->group->of
+				     : spec->model >= 0 ? engine_link_model(app->link, spec->model)->name
+							: "");
 		a->n_ctx = spec->model >= 0 ? engine_link_model(app->link, spec->model)->n_ctx : 0;
 	}
 	a->members = spec->members != NULL ? sl_strdup(spec->members) : NULL;
@@ -284,6 +290,19 @@ static int build(struct exchange *x, const struct answer_spec *spec, const struc
 	return 0;
 }
 
+/* Its copy for another variant, if one is to get it. */
+static void want_shadow(struct answer *a, struct submit_frame *frame)
+{
+	uint64_t random;
+	if (a->variant == NULL || a->n_runs != 1 || a->n_made != 1 || frame->s.beam_width > 0 || !random_u64(&random))
+		return;
+	a->shadow.variant = shadow_pick(a->variant, (double)(random >> 11) * 0x1p-53);
+	if (a->shadow.variant == NULL)
+		return;
+	a->shadow.frame = submit_frame_ref(frame);
+	a->shadow.given = a->x->variant_given;
+}
+
 /* A request that joins another takes no slot, and is not refused for load: it adds no work. */
 static void share_or_submit(struct answer *a, const struct answer_spec *spec, const struct load_ruling *ruling,
 			    struct proto_submit *s)
@@ -295,13 +314,15 @@ static void share_or_submit(struct answer *a, const struct answer_spec *spec, co
 	}
 	answer_keep_frame(a, frame);
 	int rc = answer_share(a, spec, frame);
-	if (rc < 0)
+	if (rc < 0) {
 		answer_refuse(a, &answer_no_memory,
 			      "The original response for this Idempotency-Key is temporarily unavailable.");
-	else if (rc == 0 && ruling->verdict == LOAD_REFUSE)
+	} else if (rc == 0 && ruling->verdict == LOAD_REFUSE) {
 		answer_load_refuse(a, ruling);
-	else if (rc == 0 && answer_slots_take(a))
+	} else if (rc == 0 && answer_slots_take(a)) {
+		want_shadow(a, frame);
 		submit(a, spec, s, frame);
+	}
 	submit_frame_unref(frame);
 }
 
@@ -317,9 +338,11 @@ void answer_start(struct exchange *x, const struct answer_spec *spec)
 		share_or_submit(a, spec, &ruling, &s);
 		return;
 	}
-	if (refused)
+	if (refused) {
+		answer_observe_refused(x);
 		answer_load_turn_away(x, &ruling);
-	else
+	}
+	if (!refused)
 		exchange_error(x, &answer_no_memory, "%s", answer_no_memory_text);
 	if (spec->format->dispose != NULL)
 		spec->format->dispose(spec->own);

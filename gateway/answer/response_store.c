@@ -93,13 +93,14 @@ static void note_prefix(const struct response *r)
 		return;
 	struct prefix_entry e = {.tenant = a->key->tenant,
 				 .digest = r->digest,
-				 .epoch = engine_link_epoch(a->app->link),
+				 .epoch = warm_epoch(a->app),
 				 .used_s = clock_unix_s(),
 				 .uses = count_turns(r->items),
 				 .n_prompt = answer_usage(a).n_prompt,
 				 .cleanse = r->cleanse};
-	/* Of the cascade's two the one that was asked first. */
-	const char *model = a->automatic ? engine_link_model(a->app->link, a->load.model)->name : a->model;
+	/* Of the cascade's two the one that was asked first; of variants the one that answers. */
+	const char *model =
+	    a->automatic || a->variant != NULL ? engine_link_model(a->app->link, a->load.model)->name : a->model;
 	snprintf(e.model, sizeof e.model, "%s", model);
 	snprintf(e.response, sizeof e.response, "%s", a->id);
 	snprintf(e.name, sizeof e.name, "%s", conversation != NULL ? conversation : a->id);

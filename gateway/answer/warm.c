@@ -4,9 +4,10 @@
  *    ▲                         │ another's: look again later              │ nothing left
  *    └──────── done by them ───┴───────────────────────────────────────────┘ (DONE is written)
  *
- * An epoch is the engine's, new with each start. The gateway that puts the epoch's lease first warms; the lease is
- * renewed with each prompt, so that another thread takes over from one that died, and becomes a mark that
- * stays when all is done. Prompts are made again from stored responses, as the next turn will make them:
+ * An epoch is new with each start of the engine, and when another variant of a model gets most of its users: then the
+ * prompts are computed by that one, whose answers continue them from now on. The gateway that puts the epoch's lease
+ * first warms; the lease is renewed with each prompt, so that another thread takes over from one that died, and becomes
+ * a mark that stays when all is done. Prompts are made again from stored responses, as the next turn will make them:
  * the same messages (compared by digest), and the answer to them.
  *
  * Other work goes first: a prompt is submitted only when two looks in a row found the engine idle, and is
@@ -25,6 +26,8 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "gateway/answer/response.h"
+#include "gateway/auth/snapshot.h"
+#include "gateway/variant/variant.h"
 
 enum {
 	VERSION = 1, /* of the lease */
@@ -108,6 +111,17 @@ void warm_note(struct warm *w, const struct prefix_entry *e, const char *instead
 		prefix_put(w->app->t->cache, &n->op, e, on_noted);
 		return;
 	}
+}
+
+uint64_t warm_epoch(const struct gw_app *app)
+{
+	return engine_link_epoch(app->link) ^ variants_heaviest(app->now->variants);
+}
+
+/* The model that will be asked for the next turn. -1: there is none. */
+static int model_of(const struct warm *w, const struct prefix_entry *e)
+{
+	return engine_link_find_model(w->app->link, variants_successor(w->app->now->variants, e->model));
 }
 
 /* ---- the lease ---- */
@@ -246,7 +260,7 @@ static void on_claimed(struct cache_op *op, const struct cache_result *r)
 static void claim(struct warm *w)
 {
 	struct cache_key key;
-	w->epoch = engine_link_epoch(w->app->link);
+	w->epoch = warm_epoch(w->app);
 	w->state = CLAIMING;
 	lease_key(w, &key);
 	cache_put_absent(w->app->t->cache, &w->op, &key, VERSION, "r", 1, LEASE_MS, on_claimed);
@@ -281,6 +295,9 @@ static void on_done(void *ctx, const struct proto_done *m)
 	metric_add(&warmed_tokens, (int64_t)m->n_prompt - m->n_cached);
 	e->epoch = w->epoch;
 	e->n_prompt = m->n_prompt;
+	const char *model = variants_successor(w->app->now->variants, e->model);
+	if (model != e->model)
+		snprintf(e->model, sizeof e->model, "%s", model);
 	prefix_put(w->app->t->cache, &w->op, e, on_renoted);
 }
 
@@ -346,7 +363,7 @@ static void on_record(struct cache_op *op, const struct cache_result *r)
 	struct warm *w = of_op(op);
 	const struct prefix_entry *e = &w->entries[w->at];
 	json_t *record = r->code == 0 ? response_record_read(r->bytes, r->n) : NULL;
-	int model = engine_link_find_model(w->app->link, e->model);
+	int model = model_of(w, e);
 	struct sl_buf messages;
 	buf_init(&messages, REQUEST_MAX_PROMPT);
 	if (record != NULL && is_here(w, model) && make_messages(e, record, &messages) == 0)
@@ -383,13 +400,13 @@ static void begin(struct warm *w)
 /* LOADING: it may yet be READY. */
 static bool may_serve(const struct warm *w, const struct prefix_entry *e)
 {
-	int i = engine_link_find_model(w->app->link, e->model);
+	int i = model_of(w, e);
 	return i >= 0 && engine_link_model(w->app->link, i)->state != PROTO_MODEL_FAILED;
 }
 
 static bool is_ready(const struct warm *w, const struct prefix_entry *e)
 {
-	int i = engine_link_find_model(w->app->link, e->model);
+	int i = model_of(w, e);
 	return engine_link_model(w->app->link, i)->state == PROTO_MODEL_READY;
 }
 
@@ -456,9 +473,9 @@ static void on_timer(struct gw_timer *timer)
 	const struct engine_link *link = w->app->link;
 	bool up = link != NULL && engine_link_up(link) && w->app->t->cfg->warm > 0 && !w->app->t->draining;
 	/* What was begun for an engine that has gone is of no use. */
-	if (w->state != REST && (!up || engine_link_epoch(link) != w->epoch))
+	if (w->state != REST && (!up || warm_epoch(w->app) != w->epoch))
 		rest(w, 0);
-	else if (w->state == REST && up && engine_link_epoch(link) != w->done_epoch && any_ready(w) &&
+	else if (w->state == REST && up && warm_epoch(w->app) != w->done_epoch && any_ready(w) &&
 		 clock_now_ns() >= w->not_before_ns)
 		claim(w);
 	else if (w->state == WAITING)

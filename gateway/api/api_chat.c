@@ -133,7 +133,7 @@ static bool compress(struct exchange *x, struct chat_request *r, const struct ap
 
 void api_chat_answer(struct exchange *x, struct chat_request *r, const struct answer_format *format, void *own)
 {
-	const struct api_chat how = {.format = format, .own = own, .model = answer_choose_model(x, r->c.model)};
+	const struct api_chat how = {.format = format, .own = own, .model = api_choose_model(x, &r->c)};
 	if (how.model < 0 || !api_model_fits(x, &r->c, how.model))
 		dispose_own(format, own);
 	else if (!compress(x, r, &how))

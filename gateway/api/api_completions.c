@@ -32,7 +32,7 @@ static struct answer_echo *make_echo(const struct completion_request *r)
 static void start(struct exchange *x, struct completion_request *r)
 {
 	struct answer_prompt prompts[ANSWER_MAX_RUNS];
-	int model = answer_choose_model(x, r->c.model);
+	int model = api_choose_model(x, &r->c);
 	if (model < 0 || !api_model_fits(x, &r->c, model))
 		return;
 	api_report(x, &r->c);

@@ -50,7 +50,7 @@ static void on_counted(struct api_count *c, const struct proto_counted *m)
 static void on_read_to_count(struct exchange *x, void *read)
 {
 	const struct chat_request *r = read;
-	int model = answer_choose_model(x, r->c.model);
+	int model = answer_choose_model(x, r->c.model, r->c.user);
 	struct api_count *c = model >= 0 ? exchange_own(x, sizeof *c, on_close) : NULL;
 	if (c == NULL)
 		return;

@@ -22,6 +22,7 @@
 #include "gateway/api/handlers.h"
 #include "gateway/exchange/route.h"
 #include "gateway/request/adapter_request.h"
+#include "gateway/variant/variant.h"
 
 enum { MAX_LIST = 1 << 20 };
 
@@ -72,6 +73,24 @@ static json_t *auto_json(const struct exchange *x, const struct cascade_models *
 			  small->n_ctx > large->n_ctx ? small->n_ctx : large->n_ctx, small->n_params + large->n_params);
 }
 
+/* A name that only its variants have is a model like its base. NULL: it is one of the engine's, or not for x. */
+static const struct link_model *base_of(const struct exchange *x, const struct variant_group *g)
+{
+	const struct engine_link *link = x->app->link;
+	if (engine_link_find_model(link, g->of) >= 0 || !auth_may(&x->snapshot->cfg, x->key, g->of))
+		return NULL;
+	int base = engine_link_find_model(link, g->all[0].cfg->model);
+	return base >= 0 ? engine_link_model(link, base) : NULL;
+}
+
+static json_t *group_json(const struct exchange *x, const struct variant_group *g, const struct link_model *base)
+{
+	json_t *v = json_of(x, base);
+	if (v != NULL)
+		(void)json_object_set_new(v, "id", json_string(g->of));
+	return v;
+}
+
 /* ---- as Anthropic has them ---- */
 
 static int put_id(struct sl_buf *out, const char *member, const char *id)
@@ -82,21 +101,35 @@ static int put_id(struct sl_buf *out, const char *member, const char *id)
 	return rc;
 }
 
+/* Number i of the models of the engines, then of the names that only variants have, then the cascade; NULL: it is none
+ * that x may use, or none that serves. */
+static const char *listed(const struct exchange *x, int i)
+{
+	const struct engine_link *link = x->app->link;
+	const int n = engine_link_n_models(link), n_groups = (int)variants_n_groups(x->snapshot->variants);
+	struct cascade_models both;
+	if (i >= n + n_groups)
+		return answer_auto_find(x->app, x->snapshot, x->key->tier, &both) ? answer_auto_name : NULL;
+	if (i >= n) {
+		const struct variant_group *g = variants_group(x->snapshot->variants, (size_t)(i - n));
+		const struct link_model *base = base_of(x, g);
+		return base != NULL && base->state == PROTO_MODEL_READY ? g->of : NULL;
+	}
+	const struct link_model *m = engine_link_model(link, i);
+	return api_model_visible(x, m) && m->state == PROTO_MODEL_READY ? m->name : NULL;
+}
+
 /* All of them are one page. */
 static void list_as_anthropic(struct exchange *x)
 {
-	const struct engine_link *link = x->app->link;
 	const char *first = NULL, *last = NULL;
-	struct cascade_models both;
 	struct sl_buf out;
 	buf_init(&out, MAX_LIST);
-	int n = engine_link_n_models(link), rc = buf_append_str(&out, "{\"data\":[");
+	int n = engine_link_n_models(x->app->link) + (int)variants_n_groups(x->snapshot->variants),
+	    rc = buf_append_str(&out, "{\"data\":[");
 	for (int i = 0; i <= n && rc == 0; i++) {
-		const struct link_model *m = i < n ? engine_link_model(link, i) : NULL;
-		const char *id = m != NULL ? m->name : answer_auto_name;
-		bool is_there = m != NULL ? api_model_visible(x, m) && m->state == PROTO_MODEL_READY
-					  : answer_auto_find(x->app, x->snapshot, x->key->tier, &both);
-		if (!is_there)
+		const char *id = listed(x, i);
+		if (id == NULL)
 			continue;
 		rc = first != NULL ? buf_append_str(&out, ",") : 0;
 		if (rc == 0)
@@ -142,6 +175,12 @@ void api_models(struct exchange *x)
 	for (int i = 0; i < engine_link_n_models(link); i++)
 		if (api_model_visible(x, engine_link_model(link, i)))
 			rc |= json_array_append_new(data, json_of(x, engine_link_model(link, i)));
+	for (size_t i = 0; i < variants_n_groups(x->snapshot->variants); i++) {
+		const struct variant_group *g = variants_group(x->snapshot->variants, i);
+		const struct link_model *base = base_of(x, g);
+		if (base != NULL)
+			rc |= json_array_append_new(data, group_json(x, g, base));
+	}
 	if (answer_auto_find(x->app, x->snapshot, x->key->tier, &m))
 		rc |= json_array_append_new(data, auto_json(x, &m));
 	json_t *list = json_pack("{s:s, s:o}", "object", "list", "data", data);
@@ -157,6 +196,8 @@ void api_model(struct exchange *x)
 {
 	char id[3 * PROTO_MAX_NAME + 1]; /* each byte may be escaped */
 	const struct engine_link *link = x->app->link;
+	const struct variant_group *g;
+	const struct link_model *base;
 	struct cascade_models m;
 	int i = -1;
 	if (!route_part(x->route, http_request(x->stream)->path, id, sizeof id))
@@ -167,6 +208,8 @@ void api_model(struct exchange *x)
 		i = engine_link_find_model(link, id);
 	if (i >= 0 && api_model_visible(x, engine_link_model(link, i)))
 		reply_model(x, json_of(x, engine_link_model(link, i)));
+	else if (i < 0 && (g = variants_find(x->snapshot->variants, id)) != NULL && (base = base_of(x, g)) != NULL)
+		reply_model(x, group_json(x, g, base));
 	else if (i < 0 && strcmp(id, answer_auto_name) == 0 && answer_auto_find(x->app, x->snapshot, x->key->tier, &m))
 		reply_model(x, auto_json(x, &m));
 	else

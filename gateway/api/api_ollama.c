@@ -62,7 +62,7 @@ static void answer(struct exchange *x, struct ollama_request *r, const struct an
 {
 	char name[PROTO_MAX_NAME + 1];
 	r->chat.c.model = ollama_model_name(x->app->link, r->chat.c.model, name);
-	int index = answer_choose_model(x, r->chat.c.model);
+	int index = answer_choose_model(x, r->chat.c.model, r->chat.c.user);
 	if (index < 0)
 		return;
 	ask_to_keep(x, index, r->keep_ms);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
+#include "gateway/variant/variant.h"
 
 struct request_limits api_limits(const struct exchange *x)
 {
@@ -59,6 +60,19 @@ void api_report(struct exchange *x, const struct request_common *c)
 	api_report_ignored(x, &c->ignored);
 }
 
+int api_choose_model(struct exchange *x, struct request_common *c)
+{
+	int model = answer_choose_model(x, c->model, c->user);
+	const struct variant_submit to = {.submit = &c->submit,
+					  .has_max_tokens = &c->has_max_tokens,
+					  .max_tokens = &c->max_tokens,
+					  .given = c->sampling};
+	if (model >= 0 && x->variant != NULL)
+		variant_apply(x->variant, &to);
+	x->variant_given = c->sampling;
+	return model;
+}
+
 bool api_model_fits(struct exchange *x, const struct request_common *c, int model)
 {
 	if (model != ANSWER_AUTO || c->submit.prompt_logprobs == 0)
@@ -101,7 +115,7 @@ struct answer_spec api_spec(const struct exchange *x, const struct request_commo
 	    .tokens_as_ids = c->tokens_as_ids,
 	    .constraint = c->constraint.field,
 	    .submit = &c->submit,
-	    .user = x->subject != NULL && x->subject[0] != '\0' ? x->subject : c->user,
+	    .user = exchange_user(x, c->user),
 	    .conversation = conversation != NULL && conversation[0] != '\0' ? conversation : NULL,
 	};
 }

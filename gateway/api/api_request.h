@@ -20,6 +20,8 @@ bool api_parsed(struct exchange *x, int rc, const struct request_error *e);
 void api_report(struct exchange *x, const struct request_common *c);
 /* The latter alone. */
 void api_report_ignored(struct exchange *x, const struct request_ignored *r);
+/* As answer_choose_model, of c's model. A variant's settings take the place of those that c does not give. */
+int api_choose_model(struct exchange *x, struct request_common *c);
 /* False with x answered: the model can't do what c asks for. */
 bool api_model_fits(struct exchange *x, const struct request_common *c, int model);
 /* Its key's tier may use the model. (api_models.c) */

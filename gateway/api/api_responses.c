@@ -394,7 +394,7 @@ static void go_on(struct exchange *x, struct response_request *read, bool counts
 	c->has_request = true;
 	int rc = response_prompt_apply(x->app->t->cfg, r, &e);
 	if ((rc == SL_ENOTFOUND && !exchange_refuse(x, 404, e.code, e.param, "%s", e.message)) ||
-	    !api_parsed(x, rc, &e) || (c->model = answer_choose_model(x, r->c.model)) < 0)
+	    !api_parsed(x, rc, &e) || (c->model = api_choose_model(x, &r->c)) < 0)
 		return;
 	if (r->conversation != NULL) {
 		take_turn(c);

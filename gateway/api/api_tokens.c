@@ -132,7 +132,7 @@ static void on_text(struct api_count *count, const struct proto_counted *m)
 static void on_read(struct exchange *x, void *read)
 {
 	const struct tokenize_request *r = read;
-	int model = answer_choose_model(x, r->model);
+	int model = answer_choose_model(x, r->model, NULL);
 	struct call *c = model >= 0 ? exchange_own(x, sizeof *c, on_close) : NULL;
 	if (c == NULL)
 		return;

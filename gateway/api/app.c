@@ -53,6 +53,9 @@
 #include "gateway/auth/token_secrets.h"
 #include "gateway/admission/admission_queue.h"
 #include "gateway/answer/warm.h"
+#include "gateway/variant/shadow.h"
+#include "gateway/variant/variant.h"
+#include "gateway/variant/variant_sync.h"
 
 enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
@@ -69,7 +72,7 @@ static int shared_users;
 static atomic_llong shared_serving; /* applications that could serve a request */
 
 /* Answers by route and class of status. Rows of the route table that share a name share a metric. */
-enum { CLASSES = 5, MAX_ROUTES = 64, LABEL_BYTES = 48 };
+enum { CLASSES = 5, MAX_ROUTES = 80, LABEL_BYTES = 48 };
 static const char *const classes[CLASSES] = {"none", "2xx", "3xx", "4xx", "5xx"};
 static struct metric answers[MAX_ROUTES + 1][CLASSES]; /* the last row: no route */
 static char answer_labels[MAX_ROUTES + 1][CLASSES][LABEL_BYTES];
@@ -149,6 +152,16 @@ int app_prepare(struct gw_snapshot *next, const struct gw_snapshot *now, struct 
 		cascade_state_destroy(cascade);
 		return rc;
 	}
+	struct variants *variants;
+	rc = variants_create(&next->cfg, &variants, err);
+	if (rc != 0) {
+		auth_destroy(auth);
+		cascade_state_destroy(cascade);
+		sinks_destroy(sinks);
+		return rc;
+	}
+	next->variants = variants;
+	next->release_variants = variants_destroy;
 	next->sinks = sinks;
 	next->release_sinks = sinks_destroy;
 	next->cascade = cascade;
@@ -603,6 +616,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		engine_gauges_one(engine_link_name(app->link, k), engine_link_engine_up(app->link, k),
 				  engine_link_engine_stats(app->link, k), engine_link_n_prefixes(app->link, k));
 	answer_load_gauges(app);
+	variants_show(app->now->variants);
 	take_sample(app);
 }
 
@@ -646,6 +660,9 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
+	app->shadows = shadows_create(t);
+	if (rc == 0 && app->shadows == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc == 0)
 		rc = acquire_shared(app, err);
 	if (quotas_init(&app->quotas, t->base, t->cache) != 0 && rc == 0)
@@ -654,7 +671,10 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		app->identities = identities_create(t->cache, NULL);
 		app->warm = warm_create(app);
 		app->secrets = token_secrets_create(t->cache, t->cfg->state_dir);
-		if (app->identities == NULL || app->secrets == NULL || app->warm == NULL)
+		if (t->index == 0)
+			app->variants = variant_sync_create(t);
+		if (app->identities == NULL || app->secrets == NULL || app->warm == NULL ||
+		    (t->index == 0 && app->variants == NULL))
 			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	}
 	if (rc == 0)
@@ -698,6 +718,8 @@ void app_destroy(struct gw_app *app)
 	idempotents_stop(app);
 	conversation_turns_stop(app);
 	warm_destroy(app->warm);
+	variant_sync_destroy(app->variants);
+	shadows_destroy(app->shadows);
 	quotas_dispose(&app->quotas);
 	identities_destroy(app->identities);
 	token_secrets_destroy(app->secrets);

@@ -66,6 +66,8 @@ const struct route routes[] = {
     {"POST", "/v1/admin/log", ACCESS_ADMIN_ONLY, true, admin_log_set, "admin", false},
     {"POST", "/v1/admin/reload", ACCESS_ADMIN_ONLY, false, admin_reload, "admin", false},
     {"POST", "/v1/admin/drain", ACCESS_ADMIN_ONLY, false, admin_drain, "admin", false},
+    {"GET", "/v1/admin/variants", ACCESS_ADMIN_ONLY, false, admin_variants, "admin", false},
+    {"POST", "/v1/admin/variants", ACCESS_ADMIN_ONLY, true, admin_variants_set, "admin", false},
     {"POST", "/v1/admin/flight", ACCESS_ADMIN_ONLY, false, admin_flight, "admin", false},
     {"GET", "/openapi.json", ACCESS_PUBLIC, false, api_openapi, "openapi", false},
     {"GET", "/", ACCESS_PUBLIC, false, page_serve, "page", false},

@@ -36,6 +36,8 @@ void gw_snapshot_unref(struct gw_snapshot *s)
 		s->release_cascade(s->cascade);
 	if (s->sinks != NULL)
 		s->release_sinks(s->sinks);
+	if (s->variants != NULL)
+		s->release_variants(s->variants);
 	if (s->release != NULL)
 		s->release(s->owner);
 	sl_free(s);

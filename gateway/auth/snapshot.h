@@ -23,6 +23,8 @@ struct gw_snapshot {
 	void (*release_cascade)(void *cascade);
 	void *sinks; /* struct sinks */
 	void (*release_sinks)(void *sinks);
+	void *variants; /* struct variants; NULL: none */
+	void (*release_variants)(void *variants);
 	/* The development certificate's files, if the configuration names none. */
 	char cert[SNAPSHOT_PATH_BYTES], key[SNAPSHOT_PATH_BYTES];
 	atomic_int refs;

@@ -236,6 +236,19 @@ struct gw_grants {
 	size_t n;
 };
 
+/* A variant of a model (gateway/variant). */
+struct gw_variant_config {
+	char *name;  /* its own, in metrics and records */
+	char *of;    /* the name that clients ask for */
+	char *model; /* that answers: a model or an adapter */
+	double weight;
+	double shadow;                    /* share of the requests for `of` that it gets a copy of */
+	double temperature, min_p;        /* below 0: not set */
+	double top_p, repetition_penalty; /* 0: not set */
+	int64_t max_tokens;               /* 0: not set */
+	bool rollback;                    /* once it is shown to be worse than the first of `of` */
+};
+
 struct gw_config {
 	struct conf_address https, http;
 	int64_t threads;
@@ -276,7 +289,8 @@ struct gw_config {
 	struct gw_coalescing coalescing;
 	struct gw_compress compress;
 	struct gw_queue_config queue;
-	struct conf_list prompts; /* struct gw_prompt_config */
+	struct conf_list prompts;  /* struct gw_prompt_config */
+	struct conf_list variants; /* struct gw_variant_config */
 	struct gw_requests requests;
 	struct gw_trace trace;
 	const struct casc_settings *cascade; /* NULL: no model "auto" */

@@ -6,6 +6,7 @@
 #include "gateway/conversation/conversation_proc.h"
 
 #include "gateway/sharing/idempotent_proc.h"
+#include "gateway/variant/variant_proc.h"
 
 #define LUA_NOW                            \
 	"local now = tonumber(ARGV[1])\n"  \
@@ -101,5 +102,5 @@ const struct cache_proc conversation_read = {"conversation_read", lua_read},
 
 const struct cache_proc *const gateway_procs[GATEWAY_PROCS] = {
     &conversation_read,   &conversation_hold, &conversation_free, &conversation_put,
-    &conversation_delete, &conversation_list, &idempotent_change,
+    &conversation_delete, &conversation_list, &idempotent_change, &variant_merge,
 };

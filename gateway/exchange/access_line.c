@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/exchange/route.h"
+#include "gateway/variant/variant.h"
 
 enum { MOST_FIELDS = 32 };
 
@@ -92,6 +93,7 @@ void access_line(const struct exchange *x, const char *ended)
 	add_text(&f, "tier", tier);
 	add_text(&f, "certificate", r->subject);
 	add_text(&f, "model", x->model);
+	add_text(&f, "variant", x->variant != NULL ? x->variant->cfg->name : NULL);
 	if (x->n_prompt > 0 || x->n_completion > 0) {
 		add_number(&f, "tokens_in", x->n_prompt);
 		add_number(&f, "tokens_cached", x->n_cached);

@@ -24,6 +24,8 @@ struct replay_sweep;
 struct inflight;
 struct warm;
 struct token_secrets;
+struct shadows;
+struct variant_sync;
 struct admission_queue;
 
 struct gw_app {
@@ -57,6 +59,8 @@ struct gw_app {
 	struct list answers;           /* struct answer, in_app: those without an exchange */
 	struct list all_answers;       /* struct answer, in_all */
 	struct warm *warm;             /* NULL: there is no store */
+	struct shadows *shadows;       /* of variants */
+	struct variant_sync *variants; /* thread 0, where there is a store; else NULL */
 	struct list turns;             /* struct conversation_turn */
 };
 

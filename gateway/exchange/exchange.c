@@ -12,6 +12,7 @@
 #include "gateway/auth/cors.h"
 #include "gateway/loop/thread.h"
 #include "gateway/request/request_fields.h"
+#include "gateway/variant/variant.h"
 
 enum {
 	MAX_REPLY_BYTES = 64 << 20,
@@ -20,7 +21,7 @@ enum {
 };
 
 struct field_list {
-	struct http_field at[EXCHANGE_MAX_FIELDS + 6 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
+	struct http_field at[EXCHANGE_MAX_FIELDS + 7 + CORS_MAX_FIELDS + QUOTA_MAX_FIELDS];
 	size_t n;
 	struct quota_text quota;
 	char cleansed[24];
@@ -56,6 +57,8 @@ static void gather(struct exchange *x, struct field_list *out, const char *conte
 		out->at[out->n++] = (struct http_field){"x-sluice-ignored-fields", x->ignored};
 	if (x->degraded != NULL)
 		out->at[out->n++] = (struct http_field){"x-sluice-degraded", x->degraded};
+	if (x->variant != NULL)
+		out->at[out->n++] = (struct http_field){"x-sluice-variant", x->variant->cfg->name};
 	for (size_t i = 0; i < n_fields; i++)
 		out->at[out->n++] = fields[i];
 }

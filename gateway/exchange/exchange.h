@@ -27,6 +27,7 @@ struct json_t;
 struct gw_snapshot;
 struct route;
 struct trace;
+struct variant;
 
 struct api_error;
 struct exchange;
@@ -65,6 +66,9 @@ struct exchange {
 	uint64_t cleansed_bytes;
 	char *ignored;                             /* for x-sluice-ignored-fields; owned; NULL: none */
 	const char *degraded;                      /* for x-sluice-degraded; NULL: not degraded */
+	const struct variant *variant;             /* of its snapshot, that answers; NULL: its model has none */
+	unsigned variant_given;                    /* sampling fields of the request: bits of enum request_sampling */
+	uint64_t variant_user;                     /* a digest: whom it is chosen for */
 	uint32_t n_prompt, n_completion, n_cached; /* for the access log, as are the next two */
 	uint64_t first_token_ns;                   /* 0: none came */
 	char model[64];                            /* "": none answered */
@@ -87,6 +91,11 @@ struct api_error {
 	unsigned retry_after_s;
 };
 
+/* Whose request it is within its tenant: the subject of its browser token, else `user`, its body's own (NULL: none). */
+static inline const char *exchange_user(const struct exchange *x, const char *user)
+{
+	return x->subject != NULL && x->subject[0] != '\0' ? x->subject : user;
+}
 /* The request's body as bytes; never NULL. */
 const char *exchange_body(const struct exchange *x);
 /* x's reply reports r from now on; dropped without memory. */

@@ -19,7 +19,7 @@
 #include "base/metrics.h"
 #include "gateway/observe/label.h"
 
-enum { MAX_THREADS = 65, NAME_BYTES = 132, QUOTED_BYTES = 2 * NAME_BYTES, LABEL_BYTES = 512 };
+enum { MAX_THREADS = 65, NAME_BYTES = 132, QUOTED_BYTES = 2 * NAME_BYTES, LABEL_BYTES = 704 };
 
 /* ---- bounds ---- */
 
@@ -116,7 +116,7 @@ struct view {
 enum { N_ROW_VIEWS = 2 + 2 * LATENCY_CACHED + 8, N_MODEL_VIEWS = 10 + LATENCY_FINISHES };
 
 struct row {
-	char tier[NAME_BYTES], model[NAME_BYTES];
+	char tier[NAME_BYTES], model[NAME_BYTES], variant[NAME_BYTES];
 	struct latency_cells *_Atomic cells[MAX_THREADS];
 	struct view views[N_ROW_VIEWS], model_views[N_MODEL_VIEWS];
 	char labels[N_ROW_VIEWS][LABEL_BYTES], model_labels[N_MODEL_VIEWS][LABEL_BYTES];
@@ -185,12 +185,15 @@ static void fill(struct view *v, enum kind kind, const char *name, const char *l
 static struct metric *add_view(struct row *r, enum kind kind, const char *name, const char *more, const char *help,
 			       size_t at)
 {
-	char tier[QUOTED_BYTES / 2], model[QUOTED_BYTES];
+	char tier[QUOTED_BYTES / 2], model[QUOTED_BYTES], variant[QUOTED_BYTES / 2];
 	int i = r->n_views++;
 	BUG_IF(i >= N_ROW_VIEWS, "more latencies than room for them");
 	label_escape(tier, sizeof tier, r->tier);
 	label_escape(model, sizeof model, r->model);
-	snprintf(r->labels[i], LABEL_BYTES, "tier=\"%s\",model=\"%s\"%s", tier, model, more);
+	label_escape(variant, sizeof variant, r->variant);
+	int n = snprintf(r->labels[i], LABEL_BYTES, "tier=\"%s\",model=\"%s\"%s", tier, model, more);
+	if (variant[0] != '\0')
+		snprintf(r->labels[i] + n, LABEL_BYTES - (size_t)n, ",variant=\"%s\"", variant);
 	fill(&r->views[i], kind, name, r->labels[i], help, at, 1);
 	r->views[i].row = r;
 	return &r->views[i].m;
@@ -263,12 +266,12 @@ static void fill_model(struct row *r)
 			       CELL(finished) + i * sizeof(atomic_uint_least64_t), 1);
 }
 
-static struct row *find(const char *tier, const char *model)
+static struct row *find(const char *tier, const char *model, const char *variant)
 {
 	size_t n = atomic_load_explicit(&n_rows, memory_order_acquire);
 	for (size_t i = 0; i < n; i++) {
 		struct row *r = rows[i];
-		if (strcmp(r->tier, tier) == 0 && strcmp(r->model, model) == 0)
+		if (strcmp(r->tier, tier) == 0 && strcmp(r->model, model) == 0 && strcmp(r->variant, variant) == 0)
 			return r;
 	}
 	return NULL;
@@ -283,13 +286,14 @@ static bool is_first_of_model(const struct row *r)
 }
 
 /* Under the lock. NULL: no memory. */
-static struct row *add_row(const char *tier, const char *model)
+static struct row *add_row(const char *tier, const char *model, const char *variant)
 {
 	struct row *r = sl_zalloc(sizeof *r);
 	if (r == NULL)
 		return NULL;
 	snprintf(r->tier, sizeof r->tier, "%s", tier);
 	snprintf(r->model, sizeof r->model, "%s", model);
+	snprintf(r->variant, sizeof r->variant, "%s", variant);
 	fill_row(r);
 	if (is_first_of_model(r))
 		fill_model(r);
@@ -302,18 +306,18 @@ static struct row *add_row(const char *tier, const char *model)
 	return r;
 }
 
-static struct row *find_or_add(const char *tier, const char *model)
+static struct row *find_or_add(const char *tier, const char *model, const char *variant)
 {
 	static const char other[] = "other";
-	struct row *r = find(tier, model);
+	struct row *r = find(tier, model, variant);
 	if (r != NULL)
 		return r;
 	pthread_mutex_lock(&adding);
-	r = find(tier, model); /* another thread may have added it meanwhile */
+	r = find(tier, model, variant); /* another thread may have added it meanwhile */
 	if (r == NULL && n_rows < LATENCY_ROWS - 1)
-		r = add_row(tier, model);
-	else if (r == NULL && (r = find(other, other)) == NULL)
-		r = add_row(other, other);
+		r = add_row(tier, model, variant);
+	else if (r == NULL && (r = find(other, other, "")) == NULL)
+		r = add_row(other, other, "");
 	pthread_mutex_unlock(&adding);
 	return r;
 }
@@ -330,12 +334,13 @@ static int thread_slot(void)
 	return own;
 }
 
-struct latency_cells *latency_of(const char *tier, const char *model)
+struct latency_cells *latency_of(const char *tier, const char *model, const char *variant)
 {
-	char short_tier[NAME_BYTES], short_model[NAME_BYTES];
+	char short_tier[NAME_BYTES], short_model[NAME_BYTES], short_variant[NAME_BYTES];
 	snprintf(short_tier, sizeof short_tier, "%s", tier);
 	snprintf(short_model, sizeof short_model, "%s", model);
-	struct row *r = find_or_add(short_tier, short_model);
+	snprintf(short_variant, sizeof short_variant, "%s", variant);
+	struct row *r = find_or_add(short_tier, short_model, short_variant);
 	if (r == NULL)
 		return NULL;
 	int slot = thread_slot();

@@ -3,7 +3,7 @@
  * Latencies and lengths of answers, by tier and model: histograms that mean the same to an operator and to a dashboard
  * made for vLLM (names `vllm:…`, label model_name; the figures of all tiers together).
  *
- *   row     a tier and a model; its metrics appear with its first answer. Names come from the configuration only, and
+ *   row     a tier, a model and a variant of it, if it has some; its metrics appear with its first answer. Names come from the configuration only, and
  *           there are at most LATENCY_ROWS rows: what is beyond shares the row `other`
  *   cells   a row's figures of one thread, which alone writes them, without a lock or an atomic addition; printing adds
  *           the threads' cells up
@@ -32,8 +32,9 @@ enum latency_finish {
 	LATENCY_FINISHES,
 };
 
-/* The calling thread's cells of a row; NULL: no memory, and nothing is counted. */
-struct latency_cells *latency_of(const char *tier, const char *model);
+/* The calling thread's cells of a row; NULL: no memory, and nothing is counted. variant: of the model; "": it has none,
+ * and its figures have no such label. */
+struct latency_cells *latency_of(const char *tier, const char *model, const char *variant);
 
 /* Each ignores c NULL. */
 void latency_first_token(struct latency_cells *c, enum latency_cached cached, uint64_t ns);

@@ -45,6 +45,7 @@ struct observed_route {
 /* An answer at its end, or a request for one that got none. Borrowed for the call. */
 struct observed {
 	const char *request_id, *model, *tier; /* model "": none was chosen; tier NULL: the key has none */
+	const char *variant;                   /* of the model; NULL or "": it has none */
 	const char *ended_by;                  /* "stop", "length", "client", "error", "refused", … */
 	const char *cascade;                   /* the cascade's decision; NULL or "": none */
 	const struct trace *trace;             /* that it belongs to; NULL: none */

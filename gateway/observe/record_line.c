@@ -50,6 +50,8 @@ static int put_names(struct sl_buf *out, const struct observed *o, enum observed
 	if (rc == 0)
 		rc = put_text(out, "model", o->model);
 	if (rc == 0)
+		rc = put_text(out, "variant", o->variant);
+	if (rc == 0)
 		rc = put_text(out, "tier", o->tier);
 	if (rc == 0 && o->tier != NULL)
 		rc = buf_printf(out, ",\"tenant\":\"%016llx\"", (unsigned long long)tenant);

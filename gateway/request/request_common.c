@@ -66,6 +66,11 @@ static void get_sampling(const struct request_values *values, struct request_com
 		s->flags |= PROTO_SUBMIT_IGNORE_EOS;
 	if (json_is_true(values->at[VALUE_INCLUDE_STOP]))
 		s->flags |= PROTO_SUBMIT_INCLUDE_STOP;
+	c->sampling = (uint8_t)((values->at[VALUE_TEMPERATURE] != NULL ? REQUEST_TEMPERATURE : 0) |
+				(values->at[VALUE_TOP_P] != NULL ? REQUEST_TOP_P : 0) |
+				(values->at[VALUE_MIN_P] != NULL ? REQUEST_MIN_P : 0) |
+				(values->at[VALUE_REPETITION_PENALTY] != NULL ? REQUEST_REPETITION_PENALTY : 0) |
+				(json_is_false(values->at[VALUE_DO_SAMPLE]) ? REQUEST_TEMPERATURE : 0));
 	/* Beam search takes the likeliest, and so does who does not sample. */
 	bool greedy = json_is_false(values->at[VALUE_DO_SAMPLE]) || c->submit.beam_width > 0;
 	if (greedy && values->at[VALUE_TEMPERATURE] == NULL)

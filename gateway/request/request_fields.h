@@ -48,6 +48,14 @@ struct request_ignored {
 	char text[240];      /* terminated */
 };
 
+/* Sampling fields that a model's variant may set where a request does not. */
+enum request_sampling {
+	REQUEST_TEMPERATURE = 1,
+	REQUEST_TOP_P = 2,
+	REQUEST_MIN_P = 4,
+	REQUEST_REPETITION_PENALTY = 8,
+};
+
 /* What all three have in common. Strings point into the body. */
 struct request_common {
 	const char *model;
@@ -61,6 +69,7 @@ struct request_common {
 	/* Sampling, stops, seed, n, best_of, logprobs, biases; model, max_tokens and the tier's limits are
 	 * the caller's. */
 	struct proto_submit submit;
+	uint8_t sampling;            /* which were given: a bit for each enum request_sampling */
 	struct proto_id_f32 *bias;   /* owned: what submit.logit_bias points to */
 	struct proto_str *bad_words; /* owned: what submit.bad_words points to; the texts are the body's */
 	struct constraint_request constraint;

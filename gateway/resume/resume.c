@@ -80,6 +80,13 @@ static int64_t number_of(const json_t *o, const char *name)
 	return (int64_t)json_integer_value(json_object_get(o, name));
 }
 
+/* The model that makes the tokens: one that its clients' name does not name is stored, too. */
+static const char *model_of(const struct resume_head *h)
+{
+	const char *by = text_of(h->json, "answered_by");
+	return by[0] != '\0' ? by : text_of(h->json, "model");
+}
+
 static const struct answer_format *format_of(const json_t *o)
 {
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
@@ -103,7 +110,7 @@ enum resume_chance resume_chance(const struct gw_app *app, const struct resume_h
 		return RESUME_LATER;
 	if (json_is_object(cascade))
 		return resume_cascade_chance(app, cascade);
-	int model = engine_link_find_model(app->link, text_of(h->json, "model"));
+	int model = engine_link_find_model(app->link, model_of(h));
 	if (model < 0)
 		return engine_link_n_models(app->link) > 0 ? RESUME_NEVER : RESUME_LATER;
 	switch ((enum proto_model_state)engine_link_model(app->link, model)->state) {
@@ -302,14 +309,14 @@ static void take_over(struct answer *a, const struct resume_head *h, bool stop)
 }
 
 /* cascade: as it was saved; NULL: one model answers. */
-static int start_again(struct answer *a, struct proto_submit *s, const json_t *cascade)
+static int start_again(struct answer *a, const struct resume_head *h, struct proto_submit *s, const json_t *cascade)
 {
 	struct answer_run *run = &a->runs[0];
 	if (cascade != NULL) {
 		answer_auto_init(a);
 		return resume_cascade_start(a, cascade, s);
 	}
-	int model = engine_link_find_model(a->app->link, a->model);
+	int model = engine_link_find_model(a->app->link, model_of(h));
 	s->model = (uint16_t)model;
 	a->load.model = model;
 	a->n_ctx = engine_link_model(a->app->link, model)->n_ctx;
@@ -319,14 +326,14 @@ static int start_again(struct answer *a, struct proto_submit *s, const json_t *c
 	return rc;
 }
 
-static void submit(struct answer *a, struct proto_submit *s, const json_t *cascade)
+static void submit(struct answer *a, const struct resume_head *h, struct proto_submit *s, const json_t *cascade)
 {
 	/* Stored events need no pacing. */
 	if (s->burst < resumed_of(a)->n_there)
 		s->burst = (uint32_t)resumed_of(a)->n_there;
 	answer_await_queued(a);
 	answer_slots_claim(a);
-	if (start_again(a, s, cascade) != 0)
+	if (start_again(a, h, s, cascade) != 0)
 		answer_refuse(a, &not_continued,
 			      "The gateway of this answer stopped, and the engine does not accept it again.");
 	else
@@ -369,7 +376,7 @@ int resume_answer(struct gw_app *app, const struct resume_head *h, struct replay
 	if (!json_is_object(cascade))
 		cascade = NULL;
 	if (chance == RESUME_NOW)
-		submit(a, &s, cascade);
+		submit(a, h, &s, cascade);
 	else
 		refuse(a, !whole ? "The gateway of this answer stopped, and this kind of answer cannot be continued."
 			  : !draws_alike(h)

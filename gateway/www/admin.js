@@ -31,7 +31,7 @@ const tab = {
 let key = null;
 let timer = 0;
 let lastHistory = -Infinity;
-let shown = { status: null, streams: null, history: null, log: null };
+let shown = { status: null, streams: null, history: null, log: null, variants: null };
 
 // ---- requests ----
 
@@ -116,6 +116,30 @@ function showStreams(streams) {
   el['n-streams'].textContent = streams.left_out > 0 ? t('adminLeftOut', { n: formatNumber(streams.streams.length), all: formatNumber(streams.total) }) : `(${formatNumber(streams.total)})`;
 }
 
+function stateOfVariant(v) {
+  if (v.state === undefined) return v.base ? t('vBase') : t('vRunning');
+  return v.state === 'rolled_back' ? t('vRolledBack', { cause: v.cause }) : t(v.state === 'starting' ? 'vStarting' : 'vRunning');
+}
+
+function variantButton(v) {
+  const name = `${v.variant} (${v.model})`;
+  const [action, word] = v.state === 'rolled_back' ? ['restore', 'adminRestore'] : ['roll_back', 'adminRollBack'];
+  return h('button', { type: 'button', class: 'button', 'aria-label': t(`${word}Of`, { name }), 'data-testid': action, 'data-id': `variant ${name}`, text: t(word),
+    onClick: async () => { if (await confirm(`${t(`${word}Of`, { name })}?`, t(`${word}Text`, { name }), t(word))) act('variants', 'POST', { model: v.model, variant: v.variant, action }, t('adminVariantDone', { name })); } });
+}
+
+function showVariants({ variants }) {
+  el['variants-section'].hidden = variants.length === 0;
+  head(el['variants-head'], [['aModel'], ['aVariant'], ['aState'], ['aWeight', true], ['aAnswers', true], ['aFailed', true], ['aLeft', true], ['aEvidence', true], ['aAction']]);
+  const both = (n) => (n === undefined ? '–' : `${formatNumber(n.variant)} (${formatNumber(n.base)})`);
+  const against = (v) => (v.evidence === undefined ? '–' : share(Math.max(0, ...Object.values(v.evidence)), 1));
+  const focused = document.activeElement?.dataset?.id;
+  el.variants.replaceChildren(...variants.map((v) => row([
+    [v.model], [v.variant], [stateOfVariant(v)], [formatNumber(v.weight, Number.isInteger(v.weight) ? 0 : 1), true], [both(v.answers), true], [both(v.failed), true], [both(v.left), true],
+    [against(v), true], [v.state === undefined ? '–' : variantButton(v)]])));
+  if (focused?.startsWith('variant ')) el.variants.querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus();
+}
+
 function showLog(log) {
   const levels = ['debug', 'info', 'warn', 'error'];
   if (document.activeElement?.closest?.('#levels')) return; // somebody is choosing
@@ -138,6 +162,7 @@ function showAll() {
   if (shown.streams) showStreams(shown.streams);
   if (shown.history) showHistory(shown.history);
   if (shown.log) showLog(shown.log);
+  if (shown.variants) showVariants(shown.variants);
 }
 
 function notice(text, wrong = false) {
@@ -150,14 +175,14 @@ function notice(text, wrong = false) {
 async function look() {
   const used = key;
   try {
-    const [status, streams, log] = await Promise.all([call('status'), call('streams'), call('log')]);
+    const [status, streams, log, variants] = await Promise.all([call('status'), call('streams'), call('log'), call('variants')]);
     let history = shown.history;
     if (performance.now() - lastHistory >= HISTORY_MS) {
       lastHistory = performance.now();
       history = await call('history');
     }
     if (used !== key) return;
-    shown = { status, streams, history, log };
+    shown = { status, streams, history, log, variants };
     el['key-form'].hidden = true;
     el.board.hidden = el.leave.hidden = false;
     tab.set(key);
@@ -189,7 +214,7 @@ function askKey(why = '') {
   clearTimeout(timer);
   key = null;
   tab.set(null);
-  shown = { status: null, streams: null, history: null, log: null };
+  shown = { status: null, streams: null, history: null, log: null, variants: null };
   lastHistory = -Infinity;
   el.board.hidden = el.leave.hidden = true;
   el['key-form'].hidden = false;

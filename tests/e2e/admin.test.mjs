@@ -21,7 +21,8 @@ const eventually = async (probe) => { assert.ok(await until(probe, 60_000, 200),
 let server;
 
 before(async () => {
-  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'engine.echo.rate=2', 'gateway.metrics_public=true', 'supervisor.drain=2s', 'gateway.drain=1s'] });
+  server = await startServer({ echo: true, sets: ['gateway.threads=2', 'engine.echo.rate=2', 'gateway.metrics_public=true', 'supervisor.drain=2s', 'gateway.drain=1s',
+    ...['base.of=shop', 'base.model=demo-small', 'base.weight=1', 'next.of=shop', 'next.model=demo-large', 'next.weight=1'].map((s) => `gateway.variants.${s}`)] });
 });
 after(async () => { await server?.stop(); });
 
@@ -45,11 +46,11 @@ function stream(key = server.keys.paid, words = `${CANARY} `.repeat(400)) {
   return { text: () => text, ended, id: () => /"id":"([^"]+)"/.exec(text)?.[1] };
 }
 
-const ROUTES = [['GET', 'status'], ['GET', 'streams'], ['DELETE', 'streams/chatcmpl-1'], ['GET', 'history'], ['GET', 'log'], ['POST', 'log'], ['POST', 'reload'], ['POST', 'drain'], ['POST', 'flight']];
+const ROUTES = [['GET', 'status'], ['GET', 'streams'], ['DELETE', 'streams/chatcmpl-1'], ['GET', 'history'], ['GET', 'log'], ['POST', 'log'], ['POST', 'reload'], ['POST', 'drain'], ['POST', 'flight'], ['GET', 'variants'], ['POST', 'variants']];
 
 test('no route opens without an administrator’s key', async () => {
   for (const [method, path] of ROUTES) {
-    const body = path === 'log' && method === 'POST' ? '{}' : undefined;
+    const body = ['log', 'variants'].includes(path) && method === 'POST' ? '{}' : undefined;
     assert.equal((await admin(path, { method, key: null, body })).status, 401, `${method} ${path} with a wrong key`);
     assert.equal((await request(server.http, `/v1/admin/${path}`, { method, headers: body ? { 'content-type': 'application/json' } : {}, body })).status, 401, `${method} ${path} without a key`);
     const paid = await admin(path, { method, key: server.keys.paid, body });
@@ -132,7 +133,7 @@ test('replies are as openapi.json says', async () => {
   const doc = JSON.parse((await request(server.http, '/openapi.json')).body);
   const one = stream();
   await eventually(() => one.id());
-  for (const [path, name] of [['status', 'AdminStatus'], ['streams', 'AdminStreams'], ['history', 'AdminHistory'], ['log', 'AdminLevels']])
+  for (const [path, name] of [['status', 'AdminStatus'], ['streams', 'AdminStreams'], ['history', 'AdminHistory'], ['log', 'AdminLevels'], ['variants', 'AdminVariants']])
     assert.deepEqual(violations(doc, { $ref: `#/components/schemas/${name}` }, (await admin(path)).value), [], path);
   await admin(`streams/${one.id()}`, { method: 'DELETE' });
   await one.ended;
@@ -267,6 +268,21 @@ test('the page shows and does all of it', { skip: CHROMIUM === undefined && 'no 
     await one.ended;
     await page.locator(`${id('streams')} tr`, { hasText: one.id() }).waitFor({ state: 'detached' });
     assert.equal(await page.locator(`${id('streams')} tr`, { hasText: two.id() }).count(), 1);
+
+    const next = page.locator(`${id('variants')} tr`, { hasText: 'next' });
+    await next.locator(id('roll_back')).click();
+    await sure(false);
+    await next.locator(id('roll_back')).click();
+    await sure();
+    await next.getByText('rolled back (administrator)').waitFor();
+    assert.equal((await admin('variants')).value.variants[1].weight, 0);
+    await next.locator(id('restore')).focus();
+    await page.keyboard.press('Enter');
+    await page.mouse.move(0, 0);
+    await look('variant');
+    await sure();
+    await next.getByText('running').waitFor();
+    assert.match(server.log(), /administrator: roll_back variant next of shop.*\n[\s\S]*administrator: restore variant next of shop/);
 
     await page.selectOption(id('level-step'), 'debug');
     await eventually(async () => (await admin('log')).value?.levels?.step === 'debug');

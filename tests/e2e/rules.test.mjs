@@ -27,6 +27,7 @@ const CAUSES = {
     [bucket('sluice_ttft_seconds', 'tier="paid"', '+Inf')]: ['+100', '+100'], 'sluice_tier_ttft_target_seconds{tier="paid"}': ['0.5', '0.5'] },
   SluiceStreamsBelowReadingSpeed: { 'sluice_slow_seconds_total{tier="paid",model="m"}': ['+120', '+6'] },
   SluiceRefusals: { 'sluice_load_refused_total{reason="late"}': ['+120', '+1'] },
+  SluiceVariantRolledBack: { 'sluice_variant_rolled_back{model="m",variant="v"}': ['1', '0'] },
   SluiceQueueGrows: { 'sluice_engine_waiting{}': ['+1', '0'] },
   SluicePrefixHitsLow: { 'sluice_engine_prefix_queries_total{}': ['+1000', '+1000'], 'sluice_engine_prefix_hits_total{}': ['+500', '+900'], 'sluice_engine_running{}': ['8', '8'] },
   SluiceKvPressure: { 'sluice_engine_preemptions_total{}': ['+60', '+1'] },
@@ -123,7 +124,7 @@ const named = (expr) => [...new Set([...expr.matchAll(/\b(?:sluice|vllm)[_:]\w+/
   .filter((n) => !new RegExp(`[\\w:]:${n}`).test(expr));
 
 test('rules and dashboard name metrics that exist', { skip: !hasRedis() && 'redis-server is not installed' }, async () => {
-  const server = await startServer({ echo: true, sets: ['engine.echo.ttft=0'] });
+  const server = await startServer({ echo: true, sets: ['engine.echo.ttft=0', ...['of=shop', 'model=demo-small', 'weight=1'].map((s) => `gateway.variants.base.${s}`)] });
   let all;
   try {
     for (const model of ['demo-small', 'auto']) assert.equal((await chat(server.http, server.keys.paid, { model, messages: user('a b c') })).status, 200);

@@ -360,7 +360,7 @@ static void gaps_are_of_one_choice(void **state)
 	struct rig *r = *state;
 	for (int paced = 0; paced <= 1; paced++) {
 		const char *label = paced ? "yes" : "no";
-		struct latency_cells *cells = latency_of("gaps", "m");
+		struct latency_cells *cells = latency_of("gaps", "m", "");
 		double n_before = gap_metric("count", label), sum_before = gap_metric("sum", label);
 		struct proto_submit req = {PROTO_SUBMIT_OFF, .prompt_kind = PROTO_PROMPT_TEXT, .max_tokens = 9,
 					   .prompt = {"p", 1}};

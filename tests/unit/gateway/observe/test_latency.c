@@ -41,7 +41,7 @@ static void is(const char *name, double want)
 static void bounds_are_inclusive_and_people_s_targets_are_among_them(void **unused)
 {
 	(void)unused;
-	struct latency_cells *c = latency_of("bounds", "m1");
+	struct latency_cells *c = latency_of("bounds", "m1", "");
 	static const uint64_t ms[] = {200, 201, 300, 400, 450, 451, 70000};
 	for (size_t i = 0; i < sizeof ms / sizeof *ms; i++)
 		latency_first_token(c, LATENCY_CACHED_PART, ms[i] * NS_PER_MS);
@@ -67,7 +67,7 @@ static void bounds_are_inclusive_and_people_s_targets_are_among_them(void **unus
 static void time_below_reading_speed_is_added_up(void **unused)
 {
 	(void)unused;
-	struct latency_cells *c = latency_of("slow", "m1");
+	struct latency_cells *c = latency_of("slow", "m1", "");
 	assert_int_equal(latency_gap(c, false, 250 * NS_PER_MS, 1), 0);
 	assert_int_equal(latency_gap(c, false, 251 * NS_PER_MS, 1), 251 * NS_PER_MS);
 	assert_int_equal(latency_gap(c, false, 900 * NS_PER_MS, 4), 0);
@@ -88,10 +88,10 @@ static void an_answer_moves_each_family_and_vllm_s_names_are_of_all_tiers(void *
 				   .tpot_ns = 20 * NS_PER_MS,
 				   .prompt = 500,
 				   .answer = 150};
-	latency_end(latency_of("one", "shared"), &a);
+	latency_end(latency_of("one", "shared", ""), &a);
 	a.stopped = true;
 	a.finish = LATENCY_ABORT;
-	latency_end(latency_of("two", "shared"), &a);
+	latency_end(latency_of("two", "shared", ""), &a);
 	latency_end(NULL, &a);
 	static const struct {
 		const char *own, *vllm;
@@ -122,7 +122,7 @@ static void an_answer_moves_each_family_and_vllm_s_names_are_of_all_tiers(void *
 	is("sluice_stopped_tokens_sum{tier=\"two\",model=\"shared\"}", 150);
 	is("sluice_stopped_tokens_count{tier=\"one\",model=\"shared\"}", 0);
 	/* What is unknown is not counted as 0. */
-	latency_end(latency_of("three", "shared"), &(struct latency_answer){.finish = LATENCY_ERROR});
+	latency_end(latency_of("three", "shared", ""), &(struct latency_answer){.finish = LATENCY_ERROR});
 	is("sluice_queue_seconds_count{tier=\"three\",model=\"shared\"}", 0);
 	is("sluice_prompt_tokens_count{tier=\"three\",model=\"shared\"}", 0);
 }
@@ -132,7 +132,7 @@ enum { THREADS = 70, EACH = 1000 };
 static void *observe(void *unused)
 {
 	(void)unused;
-	struct latency_cells *c = latency_of("threads", "m1");
+	struct latency_cells *c = latency_of("threads", "m1", "");
 	for (int i = 0; i < EACH; i++)
 		latency_first_token(c, LATENCY_CACHED_NONE, NS_PER_MS);
 	return c;
@@ -159,17 +159,17 @@ static void names_are_quoted_and_rows_are_bounded(void **unused)
 {
 	(void)unused;
 	char name[32];
-	latency_first_token(latency_of("a\"b\\c\nd", "m1"), LATENCY_CACHED_NONE, 1);
+	latency_first_token(latency_of("a\"b\\c\nd", "m1", ""), LATENCY_CACHED_NONE, 1);
 	is("sluice_ttft_seconds_count{tier=\"a\\\"b\\\\c\\nd\",model=\"m1\",cached=\"none\"}", 1);
 	for (int i = 0; i < 2 * LATENCY_ROWS; i++) {
 		snprintf(name, sizeof name, "t%d", i);
-		latency_first_token(latency_of(name, "many"), LATENCY_CACHED_NONE, 1);
+		latency_first_token(latency_of(name, "many", ""), LATENCY_CACHED_NONE, 1);
 	}
 	is("sluice_ttft_seconds_count{tier=\"t0\",model=\"many\",cached=\"none\"}", 1);
 	assert_true(value_of("sluice_ttft_seconds_count{tier=\"other\",model=\"other\",cached=\"none\"}") >
 		    LATENCY_ROWS);
 	snprintf(name, sizeof name, "t%d", 2 * LATENCY_ROWS - 1);
-	assert_ptr_equal(latency_of(name, "many"), latency_of("other", "other"));
+	assert_ptr_equal(latency_of(name, "many", ""), latency_of("other", "other", ""));
 }
 
 int main(void)

@@ -75,7 +75,7 @@ static void observe(struct sinks *s)
 	struct observed o = an_answer;
 	struct trace *t = trace_begin(NULL, NULL, 1);
 	o.trace = t;
-	observe_end(&o, latency_of("t", "m"), s);
+	observe_end(&o, latency_of("t", "m", ""), s);
 	trace_free(t);
 }
 
