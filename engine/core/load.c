@@ -431,6 +431,7 @@ void model_unload(struct eng_model *m)
 	if (m->backend == NULL)
 		return;
 	kv_disk_destroy(m->disk);
+	kv_hand_destroy(m->hand);
 	prefix_destroy(m->prefix);
 	kv_states_destroy(m->states);
 	sched_destroy(m->sched);
@@ -565,6 +566,8 @@ static void finish(struct eng_model *m, bool begun)
 		rc = make_swap(m);
 	if (rc == 0)
 		rc = kv_tier_join(m);
+	if (rc == 0)
+		rc = hand_join(m);
 	m->loaded = rc == 0;
 	if (m->loaded && m->on_demand) {
 		atomic_store(&m->residence, RESIDENCY_ABSENT);

@@ -113,7 +113,7 @@ void prefix_touch(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, u
 }
 
 uint32_t prefix_adopt(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t first, uint32_t n,
-		      const int32_t *pages)
+		      const int32_t *pages, bool saved)
 {
 	struct prefix_node *at = n > 0 ? prefix_root(t, salt, first == 0) : NULL;
 	++*t->tick;
@@ -122,7 +122,7 @@ uint32_t prefix_adopt(struct prefix_tree *t, uint64_t salt, const int32_t *token
 		struct prefix_node *next = prefix_child(t, at, its);
 		if (next == NULL && i >= first && prefix_insert(t, at, its, pages[i - first])) {
 			next = prefix_child(t, at, its);
-			next->saved = true;
+			next->saved = saved;
 		}
 		if (next == NULL || !next->filled)
 			break;

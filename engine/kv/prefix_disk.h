@@ -39,10 +39,10 @@ void prefix_keys(const struct prefix_tree *t, uint64_t salt, struct disk_key var
 		 uint32_t first, uint32_t n, struct disk_key *parent, struct disk_key *out);
 /* The first n pages of a text, as far as they are there, count as used now. */
 void prefix_touch(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n);
-/* Pages `first` … first + n - 1 of a text came from disk. The tree takes a reference to each that it lacks, up to the
+/* Pages `first` … first + n - 1 of a text came from elsewhere; saved: from disk, so they need not be written. The tree takes a reference to each that it lacks, up to the
  * first that it can't take: the one before it is gone, or a sequence computes it. Returns how many it has now. */
 uint32_t prefix_adopt(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t first, uint32_t n,
-		      const int32_t *pages);
+		      const int32_t *pages, bool saved);
 /* No page of this owner, or of all, is written from now on; those that no sequence uses leave the tree. */
 void prefix_tree_forget(struct prefix_tree *t, uint64_t owner, bool all);
 /* They are in the tree's list of woken waiters from now on. */
