@@ -2,6 +2,7 @@
 // Prefill and decode apart: one engine computes prompts, another one answers. Answers are those of one engine alone, whatever dies.
 import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
@@ -54,4 +55,106 @@ test('a prompt is computed apart, and the answer is that of one engine', { timeo
     assert.ok(sum(f, 'sluice_handover_bytes_total') > 0);
     assert.equal(sum(f, 'sluice_routed_total', { engine: 'p' }), 0);
   } finally { await server.stop(); await alone.stop(); }
+});
+
+/** Answers of one engine, to compare with. */
+async function references(bodies) {
+  const alone = await startServer({ sets: ALONE });
+  try { return await Promise.all(bodies.map(async (b, i) => text(await ask(alone, b, `ref-${i}`)))); } finally { await alone.stop(); }
+}
+
+const under = (server, n) => until(async () => sum(await figures(server), 'sluice_handovers') === n, PATIENCE);
+const ended = async (server, end) => sum(await figures(server), 'sluice_handovers_ended_total', { end });
+/** Both engines serve, and hand over again. */
+async function healed(server, file, seed) {
+  const back = async (i) => {
+    const id = `healed-${seed}-${i}`;
+    assert.equal((await ask(server, body(seed + i), id)).status, 200);
+    return (await record(file, id)).prefill?.end === 'all';
+  };
+  for (let i = 0, good = false; !good; i++) { good = await back(i); assert.ok(i < 200, 'nothing is handed over any more'); await new Promise((go) => setTimeout(go, 50)); }
+}
+
+test('whatever the prefill engine does, the answers are the same: it is slow, refuses, is killed in the middle', { timeout: 300_000 }, async () => {
+  const file = join(folder, 'prefill.jsonl'), bodies = Array.from({ length: 6 }, (_, i) => body(100 + i, { max_tokens: 12 }));
+  const want = await references(bodies);
+  const server = await startServer({ sets: [...SPLIT, 'supervisor.hang=120s', 'handover.wait=100ms', `log.requests.to=${file}`] });
+  try {
+    let p = (await server.pids())['engine p'];
+    process.kill(p, 'SIGSTOP');
+    const late = await ask(server, bodies[0], 'late');
+    assert.deepEqual([text(late), late.errors.length, (await record(file, 'late')).prefill.end], [want[0], 0, 'late']);
+    process.kill(p, 'SIGCONT');
+  } finally { assert.equal(await server.stop(), 0, server.log()); }
+  const other = await startServer({ sets: [...SPLIT, 'supervisor.hang=120s', `log.requests.to=${file}`] });
+  try {
+    // Held in the middle of the first prompts, then killed.
+    const p = (await other.pids())['engine p'];
+    process.kill(p, 'SIGSTOP');
+    const held = bodies.map((b, i) => ask(other, b, `held-${i}`));
+    await under(other, 6);
+    process.kill(p, 'SIGKILL');
+    (await Promise.all(held)).forEach((r, i) => assert.deepEqual([text(r), r.errors.length], [want[i], 0], `held-${i}`));
+    assert.equal((await record(file, 'held-0')).prefill.end, 'ended');
+    assert.equal(await ended(other, 'ended'), 6);
+    await healed(other, file, 1000);
+    // Killed while it computes.
+    for (let round = 0; round < 3; round++) {
+      const again = bodies.map((b, i) => ({ ...b, messages: [{ role: 'system', content: `round ${round}` }, ...user(prompt(200 + 10 * round + i, 200))] }));
+      const running = again.map((b, i) => ask(other, b, `round-${round}-${i}`));
+      await until(async () => sum(await figures(other), 'sluice_handovers') > 0, PATIENCE);
+      process.kill((await other.pids())['engine p'], 'SIGKILL');
+      const got = await Promise.all(running);
+      got.forEach((r, i) => assert.deepEqual([r.status, r.errors.length, r.done], [200, 0, true], `round-${round}-${i}: ${r.body}`));
+      const same = await references(again);
+      got.forEach((r, i) => assert.deepEqual(text(r), same[i], `round-${round}-${i}`));
+      await healed(other, file, 2000 + 500 * round);
+    }
+    await under(other, 0);
+  } finally { assert.equal(await other.stop(), 0, other.log()); }
+});
+
+test('the decoding engine is killed: what has no token yet is made again, the rest has one error; a client that leaves cancels its prompt', { timeout: 300_000 }, async () => {
+  const file = join(folder, 'decode.jsonl'), bodies = [body(300), body(301, { max_tokens: 200 })];
+  const want = await references(bodies);
+  const server = await startServer({ sets: [...SPLIT, 'supervisor.hang=120s', `log.requests.to=${file}`] });
+  try {
+    const pids = await server.pids();
+    // One answer has begun, another one waits for its prompt.
+    let go;
+    const begun = new Promise((done) => { go = done; });
+    const running = ask(server, bodies[1], 'running', { onEvent: () => go() });
+    await begun;
+    await under(server, 0);
+    process.kill(pids['engine p'], 'SIGSTOP');
+    const waiting = ask(server, bodies[0], 'waiting');
+    await under(server, 1);
+    process.kill(pids.engine, 'SIGKILL');
+    await under(server, 0);
+    process.kill(pids['engine p'], 'SIGCONT');
+    const r = await waiting;
+    assert.deepEqual([text(r), r.errors.length], [want[0], 0]);
+    assert.deepEqual((({ engine, remade }) => [engine, remade])(await record(file, 'waiting')), ['p', 1]);
+    assert.equal(await ended(server, 'left'), 1);
+    const cut = await running;
+    assert.ok(want[1][0].startsWith(text(cut)[0]), 'foreign text');
+    assert.ok(cut.errors.length <= 1 && (cut.done || cut.errors.length === 1), JSON.stringify(cut.errors));
+    await healed(server, file, 3000);
+
+    // Its client leaves while the prompt is computed apart: both engines end its sequences.
+    const p = (await server.pids())['engine p'], cancelled = async () => sum(await figures(server), 'sluice_engine_cancelled_total');
+    process.kill(p, 'SIGSTOP');
+    const before = await cancelled();
+    const leaving = http.request(new URL('/v1/chat/completions', server.http), { method: 'POST', agent: false,
+      headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' } });
+    leaving.on('error', () => {});
+    leaving.end(JSON.stringify({ stream: true, ...body(400) }));
+    await under(server, 1);
+    leaving.destroy();
+    assert.ok(await under(server, 0), 'it goes on');
+    process.kill(p, 'SIGCONT');
+    assert.ok(await until(async () => await cancelled() >= before + 2, PATIENCE), 'its prompt is computed on');
+    assert.equal(await ended(server, 'left'), 2);
+    await healed(server, file, 4000);
+  } finally { assert.equal(await server.stop(), 0, server.log()); }
 });
