@@ -199,6 +199,35 @@ static void choices_wait_for_one_hand_over(void **state)
 	stop();
 }
 
+/* Beside answers that are being made, a sequence starts in the step after its last page was seen, or the next one. */
+static void decodes_go_on_beside(void **state)
+{
+	(void)state;
+	start(AREA);
+	struct proto_submit beside = request(1);
+	beside.max_tokens = 400;
+	for (uint64_t id = 100; id < 104; id++) {
+		run_submit(&x.decode, id, &beside);
+		run_credit(&x.decode, id, 1000);
+	}
+	RUN_UNTIL(&x.decode, x.decode.answers[103].n_tokens > 0);
+	for (int i = 4; i < N; i++) {
+		struct proto_submit req = request(i);
+		uint64_t id = (uint64_t)i;
+		struct proto_hand hand = await(id, &req, 600000);
+		prefill(id, &req, &hand);
+		const struct answer *a = finish(id, &req);
+		run_assert_same(a, &alone[i]);
+		assert_int_equal(why(a), PROTO_HANDED_ALL);
+		assert_in_range(a->handed_as.steps, 0, 1);
+	}
+	for (uint64_t id = 100; id < 104; id++)
+		engine_cancel(x.decode.e, id);
+	for (uint64_t id = 100; id < 104; id++)
+		run_until_done(&x.decode, id);
+	stop();
+}
+
 /* Whatever happens instead, the answer is the same. */
 static const struct answer *without(uint64_t id, int i, uint32_t wait_ms, bool over)
 {
@@ -341,6 +370,7 @@ int main(void)
 	    cmocka_unit_test(one_by_one),
 	    cmocka_unit_test(all_at_once),
 	    cmocka_unit_test(choices_wait_for_one_hand_over),
+	    cmocka_unit_test(decodes_go_on_beside),
 	    cmocka_unit_test(nobody_offers),
 	    cmocka_unit_test(what_comes_is_used),
 	    cmocka_unit_test(the_other_engine_restarts),
