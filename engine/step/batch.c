@@ -361,7 +361,9 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	pthread_mutex_lock(&st->e->index_lock);
 	wait_limits_start(&st->e->wait_limits, s->choices != NULL ? &s->choices->lead->wait_entry : &s->wait_entry);
 	pthread_mutex_unlock(&st->e->index_lock);
-	s->n_cached = s->sched.n_past;
+	/* What another engine has computed for it was not cached. */
+	uint32_t handed = s->hand.result.n_pages * m->kv_groups.page_tokens;
+	s->n_cached = s->sched.n_past > handed ? s->sched.n_past - handed : 0;
 	atomic_fetch_add(&st->e->prefix_queries, s->n_prompt);
 	atomic_fetch_add(&st->e->prefix_hits, s->n_cached);
 	s->model->figures.prefix_queries += s->n_prompt;

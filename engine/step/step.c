@@ -501,7 +501,7 @@ static void hand(struct step *st, struct eng_seq *s, const struct proto_hand *m)
 		return;
 	if (m->what == PROTO_HAND_OFFER)
 		kv_hand_offer(&s->hand, m, clock_now_ns());
-	else if (s->state == SEQ_WAITING && s->model->hand != NULL && !s->unshared && !s->embed)
+	else if (s->state == SEQ_WAITING && s->started_ns == 0 && s->model->hand != NULL && !s->unshared && !s->embed)
 		batch_await(s, m, clock_now_ns());
 	else
 		st->e->on_event(st->e->on_event_ctx, &ev);

@@ -19,9 +19,9 @@ struct hand_over {
 		  "Prompts of engines of role decode, by where they were computed and why")
 #define END(why) \
 	METRIC_OF(METRIC_COUNTER, "sluice_handovers_ended_total", "end=\"" why "\"", "Hand-overs that ended, and how")
-/* By enum prefill_why; undecided ones are not counted. */
-static struct metric choices[] = {CHOICE("undecided"), CHOICE("apart"), CHOICE("short"), CHOICE("queue"),
-				  CHOICE("tier"),      CHOICE("none"),  CHOICE("unfit"), CHOICE("refused")};
+/* By enum prefill_why, from PREFILL_APART on. */
+static struct metric choices[] = {CHOICE("apart"), CHOICE("short"), CHOICE("queue"),  CHOICE("tier"),
+				  CHOICE("none"),  CHOICE("unfit"), CHOICE("refused")};
 METRICS(choices);
 /* By enum proto_handed_why; the last one: the generation ended first. */
 static struct metric ends[] = {END("all"),  END("late"), END("ended"), END("full"), END("foreign"),
@@ -38,7 +38,7 @@ static struct metric waited = {.kind = METRIC_COUNTER,
 			       .scale = 1e-6};
 METRICS(waited);
 
-_Static_assert(sizeof choices / sizeof *choices == PREFILL_WHYS, "one for each choice");
+_Static_assert(sizeof choices / sizeof *choices == PREFILL_WHYS - PREFILL_APART, "one for each choice");
 _Static_assert(sizeof ends / sizeof *ends == PROTO_HANDED_WHYS + 1, "one for each end, and one");
 
 /* ---- the decision ---- */
@@ -154,7 +154,7 @@ struct hand_over *hand_over_begin(struct gw_thread *t, uint64_t id, const struct
 		out->why = PREFILL_REFUSED;
 	if (h == NULL)
 		out->engine = -1;
-	metric_add(&choices[out->why], 1);
+	metric_add(&choices[out->why - PREFILL_APART], 1);
 	return h;
 }
 

@@ -35,10 +35,11 @@ test('a prompt is computed apart, and the answer is that of one engine', { timeo
   const alone = await startServer({ sets: ALONE });
   const server = await startServer({ sets: [...SPLIT, `log.requests.to=${file}`] });
   try {
-    for (const [id, b] of [['one', body(1)], ['choices', body(2, { n: 3 })], ['json', body(3, { response_format: { type: 'json_object' }, max_tokens: 40 })]]) {
+    for (const [id, b] of [['one', body(1, { stream_options: { include_usage: true } })], ['choices', body(2, { n: 3 })], ['json', body(3, { response_format: { type: 'json_object' }, max_tokens: 40 })]]) {
       const expected = await ask(alone, b, id), r = await ask(server, b, id);
       assert.equal(r.status, 200, r.body);
       assert.deepEqual(text(r), text(expected), id);
+      assert.deepEqual(r.usage, expected.usage, id); // what another engine computed was not cached
       const of = await record(file, id);
       assert.deepEqual([of.engine, of.prefill?.where, of.prefill?.engine, of.prefill?.end], ['engine', 'apart', 'p', 'all'], JSON.stringify(of));
       assert.ok(of.prefill.pages > 0 && of.prefill.missing >= 64, JSON.stringify(of));

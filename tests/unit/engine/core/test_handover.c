@@ -136,7 +136,8 @@ static void one_by_one(void **state)
 		assert_int_equal(why(a), PROTO_HANDED_ALL);
 		/* Those that it had are not handed over again. */
 		assert_int_equal(a->handed_as.n_pages, whole(a) - hand.from / PAGE);
-		assert_int_equal(a->end.n_cached, whole(a) * PAGE);
+		/* Nor do those that came count as cached. */
+		assert_in_range(a->end.n_cached, hand.from / PAGE * PAGE, hand.from);
 		assert_int_equal(a->handed_as.bytes % (a->handed_as.n_pages > 0 ? a->handed_as.n_pages : 1), 0);
 		run_until_done(&x.prefill, id);
 	}
