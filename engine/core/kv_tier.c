@@ -37,14 +37,14 @@ void kv_tier_close(struct engine *e)
 	e->disk = NULL;
 }
 
-/* NULL: its pages can be copied out of its pool and named. */
-static const char *why_not(const struct eng_model *m, uint64_t stamp[2])
+/* NULL: its pages can be copied out of its pool and named; groups: also those of several groups of layers. */
+static const char *why_not(const struct eng_model *m, bool groups, uint64_t stamp[2])
 {
 	if (m->info.arch.encoder)
 		return "an encoder keeps none";
 	if (m->states != NULL)
 		return "it has recurrent layers, whose states stay";
-	if (m->kv_groups.n_groups != 1 || m->kv_groups.window > 0)
+	if (!groups && (m->kv_groups.n_groups != 1 || m->kv_groups.window > 0))
 		return "it has layers with a window, whose pages stay";
 	if (m->ops->memory != NULL || m->ops->page_out != NULL)
 		return "they are in a device's memory";
@@ -62,9 +62,10 @@ static size_t describe(const struct eng_model *m, const uint64_t stamp[2], char 
 {
 	const struct kn_kv *l = kv_pool_layout(m->pool);
 	int n =
-	    snprintf(out, size, "%016llx%016llx|%d,%d|%d|%d,%d,%d,%d,%d,%zu|%s,%s,%d|%s", (unsigned long long)stamp[0],
-		     (unsigned long long)stamp[1], m->quantize, m->fp8, l->type, l->page_tokens, l->n_layers,
-		     l->n_kv_heads, l->head_dim, l->latent, kn_kv_page_bytes(l), m->ops->name,
+	    snprintf(out, size, "%016llx%016llx|%d,%d|%d|%d,%d,%d,%d,%d,%zu|%u,%u,%u|%s,%s,%d|%s",
+		     (unsigned long long)stamp[0], (unsigned long long)stamp[1], m->quantize, m->fp8, l->type,
+		     l->page_tokens, l->n_layers, l->n_kv_heads, l->head_dim, l->latent, kn_kv_page_bytes(l),
+		     m->kv_groups.n_groups, m->kv_groups.n_full, m->kv_groups.window, m->ops->name,
 		     m->ops->made_layout != NULL ? m->ops->made_layout : "", m->e->cfg.loose_products, SLUICE_VERSION);
 	return n > 0 && (size_t)n < size ? (size_t)n : size;
 }
@@ -76,7 +77,7 @@ int kv_tier_join(struct eng_model *m)
 	char what[512];
 	if (e->disk == NULL)
 		return 0;
-	const char *why = why_not(m, stamp);
+	const char *why = why_not(m, false, stamp);
 	if (why != NULL) {
 		log_info("model %s: its keys and values are not stored on disk: %s", m->name, why);
 		return 0;
@@ -123,7 +124,7 @@ int hand_join(struct eng_model *m)
 	char what[512];
 	if (e->cfg.hand_area == NULL || e->cfg.no_prefix_cache)
 		return 0;
-	const char *why = why_not(m, stamp);
+	const char *why = why_not(m, true, stamp);
 	if (why != NULL) {
 		log_info("model %s: its keys and values do not pass between engines: %s", m->name, why);
 		return 0;
@@ -132,6 +133,7 @@ int hand_join(struct eng_model *m)
 					   .writer = e->hand_writer,
 					   .prefix = m->prefix,
 					   .pool = m->pool,
+					   .row = m->max_pages,
 					   .model = what,
 					   .n_model = describe(m, stamp, what, sizeof what),
 					   .steps = &e->steps,

@@ -12,7 +12,10 @@
  *             rest and its last token itself. HANDED says why (base/proto)
  *
  * A page that is taken belongs to the tree at once: between two ticks a wait holds no page, so nothing is left when it
- * ends. Only for models whose layers all keep all positions, with pages in the host's memory. Step thread.
+ * ends. Only for models without recurrent layers, with pages in the host's memory. Step thread.
+ *
+ * Where layers are in groups (kv_groups.h) an index has a record for each group, in their order; one without a payload
+ * stands for a page of a windowed group that the offering engine no longer has.
  */
 #ifndef ENGINE_KV_HAND_H
 #define ENGINE_KV_HAND_H
@@ -37,7 +40,8 @@ struct kv_hand_config {
 	struct hand_area *area;
 	struct hand_writer *writer; /* NULL: this engine offers nothing */
 	struct prefix_tree *prefix;
-	struct kv_pool *pool; /* of one group of layers, in the host's memory */
+	struct kv_pool *pool; /* in the host's memory */
+	uint32_t row;         /* of a sequence's pages: numbers for each group */
 	const void *model;    /* bytes that describe everything that keys and values depend on */
 	size_t n_model;
 	const atomic_ullong *steps; /* that the engine has run */
@@ -56,6 +60,7 @@ struct kv_hand_turn {
 
 	struct kv_hand_wait *wait;  /* NULL: it waits for nothing */
 	struct proto_handed result; /* of the last wait, until it is reported */
+	uint32_t n_came;            /* tokens in its pages */
 	unsigned long long steps;   /* of the engine when all pages were there */
 	bool unreported;
 };
@@ -76,7 +81,7 @@ void kv_hand_destroy(struct kv_hand *h);
 
 /* The sequence offers its prompt's pages. */
 void kv_hand_offer(struct kv_hand_turn *t, const struct proto_hand *m, uint64_t now_ns);
-/* The first n_past tokens are in pages[]. */
+/* The first n_past tokens are in pages[], [groups][row]. */
 void kv_hand_publish(struct kv_hand *h, struct kv_hand_turn *t, const struct kv_hand_text *text, uint32_t n_past,
 		     const int32_t *pages, uint64_t now_ns);
 /* The sequence ends: what it has not offered does not come. */

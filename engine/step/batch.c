@@ -362,8 +362,7 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	wait_limits_start(&st->e->wait_limits, s->choices != NULL ? &s->choices->lead->wait_entry : &s->wait_entry);
 	pthread_mutex_unlock(&st->e->index_lock);
 	/* What another engine has computed for it was not cached. */
-	uint32_t handed = s->hand.result.n_pages * m->kv_groups.page_tokens;
-	s->n_cached = s->sched.n_past > handed ? s->sched.n_past - handed : 0;
+	s->n_cached = s->sched.n_past > s->hand.n_came ? s->sched.n_past - s->hand.n_came : 0;
 	atomic_fetch_add(&st->e->prefix_queries, s->n_prompt);
 	atomic_fetch_add(&st->e->prefix_hits, s->n_cached);
 	s->model->figures.prefix_queries += s->n_prompt;

@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "engine/handover/hand_area.h"
+#include "tests/support/random_file.h"
 #include "tests/support/tiny_gguf.h"
 
 enum { N = 12, TOKENS = 12, PAGE = 16, AREA = 8 << 20 };
 
-static char path[64];
+static char path[256];
 static struct eng_model_config model[1];
 static char prompts[N][1200];
 
@@ -122,6 +123,15 @@ static enum proto_handed_why why(const struct answer *a)
 /* Whole pages before the last token. */
 static uint32_t whole(const struct answer *a) { return (a->end.n_prompt - 1) / PAGE; }
 
+/* All prompt tokens but the last ones were computed by the other engine. */
+static void computes_last_tokens_only(void)
+{
+	struct proto_stats s;
+	run_until_idle(&x.decode);
+	engine_stats(x.decode.e, &s);
+	assert_in_range(s.prefill_tokens, 1, N * PAGE);
+}
+
 static void one_by_one(void **state)
 {
 	(void)state;
@@ -141,11 +151,7 @@ static void one_by_one(void **state)
 		assert_int_equal(a->handed_as.bytes % (a->handed_as.n_pages > 0 ? a->handed_as.n_pages : 1), 0);
 		run_until_done(&x.prefill, id);
 	}
-	/* All prompt tokens but the last ones were computed by the other engine. */
-	struct proto_stats s;
-	run_until_idle(&x.decode);
-	engine_stats(x.decode.e, &s);
-	assert_true(s.prefill_tokens <= (uint64_t)N * PAGE);
+	computes_last_tokens_only();
 	run_until_idle(&x.prefill);
 	stop();
 }
@@ -332,6 +338,88 @@ static void the_other_engine_restarts(void **state)
 	stop();
 }
 
+/* The model of `path` is another one from now on, with its own answers. */
+static void use(const char *shape, int n_layers, int window)
+{
+	struct model_arch a = random_arch(shape);
+	struct eng_config cfg = config();
+	if (n_layers > 0)
+		a.n_layers = n_layers;
+	if (window > 0)
+		a.window = window;
+	random_file_of("model.gguf", &a, "q8_0", 5, 2);
+	md_path(path, dir, "model.gguf");
+	run_each_alone(&cfg, N, request, alone);
+}
+
+static const struct answer *hand_over(int i, uint64_t id)
+{
+	struct proto_submit req = request(i);
+	struct proto_hand hand = await(id, &req, 600000);
+	prefill(id, &req, &hand);
+	const struct answer *a = finish(id, &req);
+	run_assert_same(a, &alone[i]);
+	return a;
+}
+
+/* Some layers windowed, over a part of a page and over several, and all of them. The engine that computes has some of
+ * the prompts in its tree already, where pages of windowed groups are gone. */
+static void groups_of_layers(void **state)
+{
+	static const struct {
+		const char *shape;
+		int n_layers, window;
+	} cases[] = {{"tiny-gemma3", 6, 70}, {"tiny-gemma3", 12, 9}, {"tiny-gemma2", 4, 33}, {"tiny-mistral", 3, 50}};
+	char before[sizeof path];
+	(void)state;
+	memcpy(before, path, sizeof path);
+	for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+		use(cases[k].shape, cases[k].n_layers, cases[k].window);
+		start(AREA);
+		for (int i = 1; i < N; i++)
+			assert_int_equal(why(hand_over(i, (uint64_t)i)), PROTO_HANDED_ALL);
+		computes_last_tokens_only();
+		/* Again, where only the first engine has them. */
+		stop();
+		start(AREA);
+		for (int i = 5; i < N; i++) {
+			struct proto_submit only = request(i);
+			only.flags = PROTO_SUBMIT_PREFILL_ONLY;
+			only.n_top_logprobs = 0;
+			run_submit(&x.prefill, (uint64_t)i, &only);
+			run_credit(&x.prefill, (uint64_t)i, 1);
+			run_until_done(&x.prefill, (uint64_t)i);
+		}
+		for (int i = 5; i < N; i++)
+			assert_int_equal(why(hand_over(i, (uint64_t)i + 100)), PROTO_HANDED_ALL);
+		computes_last_tokens_only();
+		run_until_idle(&x.prefill);
+		stop();
+	}
+	memcpy(path, before, sizeof path);
+	struct eng_config cfg = config();
+	run_each_alone(&cfg, N, request, alone);
+}
+
+static void recurrent_layers_can_not(void **state)
+{
+	char before[sizeof path];
+	struct proto_model info;
+	(void)state;
+	memcpy(before, path, sizeof path);
+	use("tiny-qwen3.5", 0, 0);
+	start(AREA);
+	engine_model_info(x.decode.e, 0, &info);
+	assert_int_equal(info.does & PROTO_DOES_HAND_OVER, 0);
+	const struct answer *a = hand_over(7, 1);
+	assert_int_equal(why(a), PROTO_HANDED_UNFIT);
+	run_until_done(&x.prefill, 1);
+	stop();
+	memcpy(path, before, sizeof path);
+	struct eng_config cfg = config();
+	run_each_alone(&cfg, N, request, alone);
+}
+
 /* Without a prefix tree there is nowhere to put pages; the sequence is told at once. */
 static void engines_that_can_not(void **state)
 {
@@ -375,9 +463,11 @@ int main(void)
 	    cmocka_unit_test(nobody_offers),
 	    cmocka_unit_test(what_comes_is_used),
 	    cmocka_unit_test(the_other_engine_restarts),
+	    cmocka_unit_test(groups_of_layers),
+	    cmocka_unit_test(recurrent_layers_can_not),
 	    cmocka_unit_test(engines_that_can_not),
 	};
-	int rc = cmocka_run_group_tests(tests, NULL, NULL);
+	int rc = cmocka_run_group_tests(tests, setup, teardown);
 	unlink(path);
 	return rc;
 }
