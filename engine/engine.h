@@ -99,6 +99,7 @@ struct eng_config {
 	int max_sequences;        /* in the batch or paused with pages */
 	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */
 	int step_tokens; /* token budget of a step: prefill is chunked to it. 0: few on a processor, many on a device */
+	int most_chunk;  /* of them of one prompt, so that others share the step; 0: no such bound */
 	uint32_t max_prompt_bytes;
 	int itl_target_ms; /* the most that prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;

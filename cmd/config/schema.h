@@ -59,7 +59,7 @@ struct engine_settings {
 	uint64_t on_demand_memory, on_demand_turn_ms, on_demand_wait_ms; /* the first: 0: auto */
 	uint64_t max_model_memory;
 	int kv_type, kv_rotation;
-	int64_t max_sequences, max_waiting, step_tokens;
+	int64_t max_sequences, max_waiting, step_tokens, most_chunk;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
 	int launch_ahead; /* index of its name */

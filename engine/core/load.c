@@ -124,6 +124,7 @@ static int make_pool(struct eng_model *m)
 	if (m->page_tables == NULL || m->slots == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
 	struct sched_config sc = {.step_tokens = (uint32_t)m->step_tokens,
+				  .most_chunk = (uint32_t)e->cfg.most_chunk,
 				  .max_sequences = (uint32_t)e->cfg.max_sequences,
 				  .kv = *g,
 				  .n_pages = (uint32_t)n_pages,
