@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prefill and decode apart: one engine computes prompts, another one answers. Answers are those of one engine alone, whatever dies.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import { tmpdir } from 'node:os';
@@ -8,7 +9,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { figures, records, words } from './engines_traffic.mjs';
-import { startServer } from './harness.mjs';
+import { SLUICE, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
 import { sum } from './prometheus.mjs';
 
@@ -56,6 +57,29 @@ test('a prompt is computed apart, and the answer is that of one engine', { timeo
     assert.ok(sum(f, 'sluice_handover_bytes_total') > 0);
     assert.equal(sum(f, 'sluice_routed_total', { engine: 'p' }), 0);
   } finally { await server.stop(); await alone.stop(); }
+});
+
+test('adapters and tenants: what is handed over is what the request asks for', { timeout: 120_000 }, async () => {
+  const file = join(folder, 'adapters.jsonl'), adapter = join(folder, 'style.gguf');
+  execFileSync(SLUICE, ['model', 'adapter', 'make', 'etc/models/demo-small.gguf', adapter, '--rank', '8', '--seed', '1', '--alpha', '200'], { cwd: join(import.meta.dirname, '../..') });
+  chmodSync(adapter, 0o644);
+  const more = ['engine.adapters.style.model=demo-small', `engine.adapters.style.path=${adapter}`];
+  const alone = await startServer({ sets: [...ALONE, ...more] });
+  const server = await startServer({ sets: [...SPLIT, ...more, `log.requests.to=${file}`] });
+  try {
+    // The same text with and without the adapter, and of another tenant: nobody gets another's pages.
+    const said = new Set();
+    for (const [id, model, key] of [['base', 'demo-small', 'paid'], ['style', 'demo-small:style', 'paid'], ['free', 'demo-small', 'free']]) {
+      const b = body(7, { model }), headers = { 'x-request-id': id };
+      const expected = await chat(alone.http, alone.keys[key], b, { headers }), r = await chat(server.http, server.keys[key], b, { headers });
+      assert.equal(r.status, 200, r.body);
+      assert.deepEqual(text(r), text(expected), id);
+      const of = await record(file, id);
+      assert.deepEqual([of.prefill?.where, of.prefill?.end, of.tokens_cached], ['apart', 'all', 0], JSON.stringify(of));
+      said.add(text(r)[0]);
+    }
+    assert.equal(said.size, 2, [...said].join(' | '));
+  } finally { assert.equal(await server.stop(), 0, server.log()); await alone.stop(); }
 });
 
 /** Answers of one engine, to compare with. */
