@@ -2,7 +2,7 @@
 // Prefill and decode apart: one engine computes prompts, another one answers. Answers are those of one engine alone, whatever dies.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -50,6 +50,10 @@ test('a prompt is computed apart, and the answer is that of one engine', { timeo
       assert.equal((await ask(server, b, id)).status, 200);
       assert.equal((await record(file, id)).prefill.where, 'short');
     }
+    // The gateway, which faces the network, has no way to the pages.
+    if (process.getuid() === 0)
+      for (const [name, pid] of Object.entries(await server.pids()))
+        assert.equal(readFileSync(`/proc/${pid}/maps`, 'utf8').includes('sluice-handover'), name.startsWith('engine'), name);
     const f = await figures(server);
     assert.equal(sum(f, 'sluice_handovers_ended_total', { end: 'all' }), 3);
     assert.equal(sum(f, 'sluice_handovers_ended_total'), 3);
