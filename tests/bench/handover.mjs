@@ -4,7 +4,8 @@
 //
 //   node tests/bench/handover.mjs MODEL.gguf [PROMPTS=8] [ROUNDS=2] [TOKENS=512-2048] [CORES=0,1]
 //
-// Prints a table in Markdown. The arrangements take turns, so a busy minute of the machine is everybody's: compare within a run.
+// Prints a table in Markdown. Counts are steady; times need a quiet machine, and the arrangements take turns, so a busy minute is
+// everybody's.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startServer } from '../e2e/harness.mjs';
 import { samples, sum } from '../e2e/prometheus.mjs';
@@ -53,7 +54,8 @@ async function run(sets) {
     const gaps = (await Promise.all(eight)).flatMap(({ at }) => at.slice(1).map((t, i) => [t, t - at[i]]).filter(([t]) => t > from && t < to).map(([, gap]) => gap));
     const f = samples(await server.metrics()), of = (name, labels) => sum(f, name, labels);
     return { ttft, gaps, s: (to - from) / 1e3, handed: of('sluice_handovers_ended_total', { end: 'all' }), other: of('sluice_handovers_ended_total') - of('sluice_handovers_ended_total', { end: 'all' }),
-      mib: of('sluice_handover_bytes_total') / 2 ** 20, steps: of('sluice_handover_steps_total') };
+      mib: of('sluice_handover_bytes_total') / 2 ** 20, steps: of('sluice_handover_steps_total'),
+      first: of('sluice_engine_link_prefill_tokens_total', { engine: 'engine' }), second: of('sluice_engine_link_prefill_tokens_total', { engine: 'p' }) };
   } finally { await server.stop(); }
 }
 
@@ -61,8 +63,8 @@ const at = (list, q) => list.sort((a, b) => a - b)[Math.min(list.length - 1, Mat
 const rows = {};
 for (let round = 0; round < Number(rounds); round++)
   for (const [name, sets] of Object.entries(arrangements)) (rows[name] ??= []).push(await run(sets));
-console.log('| | ITL p50, p99, max ms | tokens/s of the running answers | TTFT p50, max ms | handed over, otherwise | MiB | steps until the first decode |\n|---|---|---|---|---|---|---|');
+console.log('| | ITL p50, p99, max ms | tokens/s of the running answers | TTFT p50, max ms | handed over, otherwise | MiB | steps until the first decode | prompt tokens computed by each engine |\n|---|---|---|---|---|---|---|---|');
 for (const [name, runs] of Object.entries(rows)) {
   const gaps = runs.flatMap((r) => r.gaps), ttft = runs.flatMap((r) => r.ttft), total = (key) => runs.reduce((all, r) => all + r[key], 0);
-  console.log(`| ${name} | ${at(gaps, 0.5)}, ${at(gaps, 0.99)}, ${at(gaps, 1)} | ${(gaps.length / total('s')).toFixed(1)} | ${at(ttft, 0.5)}, ${at(ttft, 1)} | ${total('handed')}, ${total('other')} | ${total('mib').toFixed(0)} | ${total('steps')} |`);
+  console.log(`| ${name} | ${at(gaps, 0.5)}, ${at(gaps, 0.99)}, ${at(gaps, 1)} | ${(gaps.length / total('s')).toFixed(1)} | ${at(ttft, 0.5)}, ${at(ttft, 1)} | ${total('handed')}, ${total('other')} | ${total('mib').toFixed(0)} | ${total('steps')} | ${total('first')}, ${total('second')} |`);
 }
