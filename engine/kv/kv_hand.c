@@ -396,7 +396,7 @@ static bool turn(struct kv_hand *h, struct kv_hand_wait *w, uint64_t now_ns, uin
 		w->result.why = PROTO_HANDED_ALL;
 	else if (!follows && w->at > w->first)
 		w->result.why = PROTO_HANDED_GONE;
-	else if ((n_pages - w->reader.n_taken < h->n_groups || !follows) && (last || w->over))
+	else if (n_pages - w->reader.n_taken < h->n_groups && (last || w->over))
 		w->result.why = state == HAND_FULL ? PROTO_HANDED_FULL : PROTO_HANDED_ENDED;
 	else if (now_ns >= w->deadline_ns)
 		w->result.why = w->no_room ? PROTO_HANDED_ROOM : PROTO_HANDED_LATE;

@@ -340,6 +340,52 @@ static void the_other_engine_restarts(void **state)
 	stop();
 }
 
+/* The decoding engine has a tier on disk: what was handed over is written, and after a restart a longer text has its
+ * beginning from there and only the rest from the other engine. */
+static void beside_a_tier_on_disk(void **state)
+{
+	char folder[300], command[400];
+	struct proto_stats s;
+	(void)state;
+	start(AREA);
+	run_stop(&x.decode);
+	snprintf(folder, sizeof folder, "%s/kv", dir);
+	struct eng_config cfg = config();
+	cfg.hand_area = x.area;
+	cfg.kv_disk = folder;
+	cfg.kv_disk_bytes = 64 << 20;
+	cfg.kv_disk_always = true;
+	run_start(&x.decode, &cfg);
+	struct proto_submit req = request(11), begin = req;
+	begin.prompt.n = 10 * PAGE; /* its beginning alone */
+	struct proto_hand hand = await(1, &begin, 600000);
+	prefill(1, &begin, &hand);
+	const struct answer *a = finish(1, &begin);
+	assert_int_equal(why(a), PROTO_HANDED_ALL);
+	uint32_t n_whole = whole(a);
+	run_until_done(&x.prefill, 1);
+	run_stop(&x.decode); /* writes what is queued */
+	run_start(&x.decode, &cfg);
+	do {
+		usleep(1000);
+		engine_stats(x.decode.e, &s);
+	} while (s.kv_disk_pages < n_whole);
+	hand = await(2, &req, 600000);
+	assert_in_range(hand.from, n_whole * PAGE, n_whole * PAGE + PAGE);
+	prefill(2, &req, &hand);
+	run_until_done(&x.prefill, 2);
+	usleep(20000); /* the decoding engine sees that nothing more comes */
+	a = finish(2, &req);
+	run_assert_same(a, &alone[11]);
+	assert_int_equal(why(a), PROTO_HANDED_ALL);
+	assert_int_equal(a->handed_as.n_pages, whole(a) - hand.from / PAGE);
+	engine_stats(x.decode.e, &s);
+	assert_true(s.kv_disk_hits[0] >= n_whole);
+	stop();
+	snprintf(command, sizeof command, "rm -r %s", folder);
+	assert_int_equal(system(command), 0);
+}
+
 enum { SOME = PART_OF(8) };
 
 /* The model of `path` is another one from now on, with its own answers: SOME of them. */
@@ -460,6 +506,7 @@ int main(void)
 	    cmocka_unit_test(what_comes_is_used),
 	    cmocka_unit_test(the_other_engine_restarts),
 	    cmocka_unit_test(engines_that_can_not),
+	    cmocka_unit_test(beside_a_tier_on_disk),
 	    cmocka_unit_test(groups_of_layers), /* the last ones: with other models */
 	    cmocka_unit_test(recurrent_layers_can_not),
 	};
