@@ -99,6 +99,7 @@ struct eng_config {
 	int max_sequences;        /* in the batch or paused with pages */
 	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */
 	int step_tokens; /* token budget of a step: prefill is chunked to it. 0: few on a processor, many on a device */
+	int most_chunk;  /* of them of one prompt, so that others share the step; 0: no such bound */
 	uint32_t max_prompt_bytes;
 	int itl_target_ms; /* the most that prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
@@ -119,6 +120,10 @@ struct eng_config {
 	int kv_disk_policy;       /* enum disk_policy */
 	bool kv_disk_always;      /* read and write even if it does not pay: for tests */
 	uint64_t kv_disk_segment; /* bytes of a file; 0: by the limit */
+	/* The area in which prompts' pages pass between engines, and this engine's number in it; NULL: there is none.
+	 * Borrowed. */
+	struct hand_area *hand_area;
+	uint32_t hand_number;
 	/* Called on the step thread when a model's device has failed in a step and its streams have ended. A device
 	 * does not recover within a process. May be NULL. */
 	void (*on_fault)(void *ctx);
@@ -133,6 +138,7 @@ enum eng_event_kind {
 	ENG_TOKENS,
 	ENG_CHOICE,
 	ENG_EMBEDDING,
+	ENG_HANDED,
 	ENG_DONE,
 	ENG_COUNTED,
 };
@@ -148,6 +154,7 @@ struct eng_event {
 		struct proto_verified verified;
 		struct proto_choice choice;
 		struct proto_embedding embedding; /* `values` set, `records` not */
+		struct proto_handed handed;
 		struct proto_done done;
 		struct proto_counted counted;
 	} u;
@@ -169,6 +176,8 @@ int engine_submit(struct engine *e, uint64_t id, const struct proto_submit *req)
 int engine_count(struct engine *e, uint64_t id, const struct proto_count *req);
 void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens);
 void engine_cancel(struct engine *e, uint64_t id);
+/* Its prompt's pages pass between engines (engine/kv/kv_hand.h). */
+void engine_hand(struct engine *e, uint64_t id, const struct proto_hand *m);
 /* For models on demand only (engine/sched/keep_alive.h); others, and unknown ones, ignore it. */
 void engine_keep(struct engine *e, const struct proto_keep *k);
 /* What is stored of this tenant's texts on disk is erased, and no page of them that is in memory now is stored. */

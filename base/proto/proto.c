@@ -34,6 +34,8 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_LEVELS:
 	case PROTO_ERASE:
 	case PROTO_ADAPTER:
+	case PROTO_HAND:
+	case PROTO_HANDED:
 	case PROTO_MODEL:
 	case PROTO_QUEUED:
 	case PROTO_DONE:
@@ -49,14 +51,14 @@ uint32_t proto_type_max(uint8_t type)
 
 const char *proto_type_name(uint8_t type)
 {
-	static const char *const to_engine[] = {"?",    "HELLO", "SUBMIT", "CREDIT", "CANCEL", "COUNT",
-						"PING", "KEEP",  "LEVELS", "ERASE",  "ADAPTER"};
+	static const char *const to_engine[] = {"?",    "HELLO", "SUBMIT", "CREDIT", "CANCEL",  "COUNT",
+						"PING", "KEEP",  "LEVELS", "ERASE",  "ADAPTER", "HAND"};
 	static const char *const to_gateway[] = {
-	    "MODEL", "QUEUED",          "TOKENS", "DONE", "COUNTED",  "STATS",     "PONG",
-	    "BYE",   "PROMPT_LOGPROBS", "CHOICE", "LOAD", "VERIFIED", "EMBEDDING", "PREFIXES"};
-	if (type <= PROTO_ADAPTER)
+	    "MODEL",           "QUEUED", "TOKENS", "DONE",     "COUNTED",   "STATS",    "PONG",  "BYE",
+	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED"};
+	if (type <= PROTO_HAND)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_PREFIXES)
+	if (type >= PROTO_MODEL && type <= PROTO_HANDED)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -736,6 +738,64 @@ int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, s
 	if (out->n_agreed > out->n_used)
 		return proto_out_of_bounds(err, PROTO_VERIFIED, "n_agreed");
 	return proto_r_end(&r, PROTO_VERIFIED, err);
+}
+
+static const struct proto_field hand_fields[] = {
+    PROTO_FIELD(struct proto_hand, what),    PROTO_FIELD(struct proto_hand, writer),
+    PROTO_FIELD(struct proto_hand, handle),  PROTO_FIELD(struct proto_hand, from),
+    PROTO_FIELD(struct proto_hand, wait_ms),
+};
+
+static const char *hand_bad_field(const struct proto_hand *m)
+{
+	if (m->what < PROTO_HAND_OFFER || m->what > PROTO_HAND_OVER)
+		return "what";
+	if (m->writer >= PROTO_HAND_WRITERS)
+		return "writer";
+	if (m->handle == 0)
+		return "handle";
+	return m->wait_ms > PROTO_HAND_WAIT_MS ? "wait_ms" : NULL;
+}
+
+int proto_put_hand(struct sl_buf *out, uint64_t id, const struct proto_hand *m)
+{
+	if (hand_bad_field(m) != NULL)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_HAND, id);
+	proto_w_fields(&w, m, hand_fields, N(hand_fields));
+	return proto_w_end(&w);
+}
+
+int proto_get_hand(const uint8_t *p, size_t n, struct proto_hand *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	proto_r_fields(&r, out, hand_fields, N(hand_fields));
+	int rc = proto_r_end(&r, PROTO_HAND, err);
+	const char *bad = rc == 0 ? hand_bad_field(out) : NULL;
+	return bad != NULL ? proto_out_of_bounds(err, PROTO_HAND, bad) : rc;
+}
+
+static const struct proto_field handed_fields[] = {
+    PROTO_FIELD(struct proto_handed, why),   PROTO_FIELD(struct proto_handed, n_pages),
+    PROTO_FIELD(struct proto_handed, bytes), PROTO_FIELD(struct proto_handed, waited_us),
+    PROTO_FIELD(struct proto_handed, steps),
+};
+
+int proto_put_handed(struct sl_buf *out, uint64_t id, const struct proto_handed *m)
+{
+	if (m->why >= PROTO_HANDED_WHYS)
+		return SL_EINVAL;
+	struct proto_writer w = proto_w_begin(out, PROTO_HANDED, id);
+	proto_w_fields(&w, m, handed_fields, N(handed_fields));
+	return proto_w_end(&w);
+}
+
+int proto_get_handed(const uint8_t *p, size_t n, struct proto_handed *out, struct sl_err *err)
+{
+	struct proto_reader r = {.p = p, .left = n};
+	proto_r_fields(&r, out, handed_fields, N(handed_fields));
+	int rc = proto_r_end(&r, PROTO_HANDED, err);
+	return rc == 0 && out->why >= PROTO_HANDED_WHYS ? proto_out_of_bounds(err, PROTO_HANDED, "why") : rc;
 }
 
 int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m)

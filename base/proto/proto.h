@@ -36,9 +36,11 @@
  *   ERASE      what is stored of a tenant's texts
  *   LEVELS     of the log, by subsystem
  *   ADAPTER    an adapter is loaded or unloaded
+ *   HAND       the prompt's pages pass between engines
  *   PING                                     CHOICE  the end of one of several choices
  *                                            VERIFIED  how far the given tokens agree
  *                                            EMBEDDING the result of a SUBMIT that asks for one
+ *                                            HANDED  how a HAND that awaits pages has ended; once
  *                                            LOAD    how long a newcomer would wait, by priority;
  *                                                    with STATS, for each model that is READY, with
  *                                                    its figures
@@ -67,7 +69,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 15,
+	PROTO_VERSION = 16,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -112,6 +114,7 @@ enum proto_type {
 	PROTO_LEVELS = 8,
 	PROTO_ERASE = 9,
 	PROTO_ADAPTER = 10,
+	PROTO_HAND = 11,
 	PROTO_MODEL = 33,
 	PROTO_QUEUED = 34,
 	PROTO_TOKENS = 35,
@@ -126,6 +129,7 @@ enum proto_type {
 	PROTO_VERIFIED = 44,
 	PROTO_EMBEDDING = 45,
 	PROTO_PREFIXES = 46,
+	PROTO_HANDED = 47,
 };
 
 struct proto_head {
@@ -157,7 +161,8 @@ enum proto_does {
 	PROTO_DOES_RANK = 4,  /* a score for a pair of texts */
 	/* The first numbers of a vector are a vector (Kusupati et al., "Matryoshka Representation Learning", 2022). */
 	PROTO_DOES_SHORTEN = 8,
-	PROTO_DOES_ALL = 15,
+	PROTO_DOES_HAND_OVER = 16, /* pages of its prompts can pass between engines */
+	PROTO_DOES_ALL = 31,
 };
 
 /* Where the weights of a model that is READY are: in memory; not, since no request needs them; on their way. */
@@ -599,6 +604,48 @@ struct proto_load {
 	} of[PROTO_PRIORITIES];
 };
 
+/* A prompt's pages pass through the area that engines share (engine/handover/hand_area.h). Before the first CREDIT of
+ * its sequence, except OVER. An engine that can't ignores OFFER, and answers AWAIT at once. */
+enum proto_hand_what {
+	PROTO_HAND_OFFER = 1, /* of a PREFILL_ONLY: its pages are offered to another engine */
+	PROTO_HAND_AWAIT = 2, /* it waits for the pages that another engine offers, as far as it lacks them */
+	PROTO_HAND_OVER = 3,  /* it awaits pages: no more come than are offered now */
+};
+
+enum {
+	PROTO_HAND_WRITERS = 8,       /* engines by number */
+	PROTO_HAND_WAIT_MS = 3600000, /* the longest */
+};
+
+struct proto_hand {
+	uint8_t what;     /* enum proto_hand_what */
+	uint8_t writer;   /* the number of the engine that offers */
+	uint64_t handle;  /* unique; not 0 */
+	uint32_t from;    /* tokens that the awaiting engine has */
+	uint32_t wait_ms; /* that it waits at most, from now */
+};
+
+/* Why it waits no longer. Whatever has come is used, the rest is computed. */
+enum proto_handed_why {
+	PROTO_HANDED_ALL,     /* all pages have come */
+	PROTO_HANDED_LATE,    /* the time is over */
+	PROTO_HANDED_ENDED,   /* the other engine has ended, or has given up */
+	PROTO_HANDED_FULL,    /* the shared area had no room for more */
+	PROTO_HANDED_FOREIGN, /* a page was damaged, or not the one that its name says */
+	PROTO_HANDED_ROOM,    /* the pool had no pages for them */
+	PROTO_HANDED_GONE,    /* pages before them were evicted meanwhile, or all of them came otherwise */
+	PROTO_HANDED_UNFIT,   /* the request or the model can't await pages */
+	PROTO_HANDED_WHYS,
+};
+
+struct proto_handed {
+	uint8_t why;      /* enum proto_handed_why */
+	uint32_t n_pages; /* that have come */
+	uint64_t bytes;   /* of them */
+	uint32_t waited_us;
+	uint32_t steps; /* that the engine ran from when it saw the last page offered until the sequence's first one */
+};
+
 struct proto_verified {
 	uint32_t n_agreed, n_used; /* n_agreed ≤ n_used ≤ PROTO_MAX_GIVEN */
 };
@@ -641,6 +688,7 @@ int proto_put_keep(struct sl_buf *out, const struct proto_keep *m);
 int proto_put_levels(struct sl_buf *out, const struct proto_levels *m);
 int proto_put_erase(struct sl_buf *out, const struct proto_erase *m);
 int proto_put_adapter(struct sl_buf *out, uint64_t id, const struct proto_adapter *m);
+int proto_put_hand(struct sl_buf *out, uint64_t id, const struct proto_hand *m);
 int proto_put_count(struct sl_buf *out, uint64_t id, const struct proto_count *m);
 int proto_put_ping(struct sl_buf *out, uint64_t nonce);
 int proto_put_model(struct sl_buf *out, const struct proto_model *m);
@@ -654,6 +702,7 @@ int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
 int proto_put_pong(struct sl_buf *out, uint64_t nonce);
 int proto_put_load(struct sl_buf *out, const struct proto_load *m);
 int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m);
+int proto_put_handed(struct sl_buf *out, uint64_t id, const struct proto_handed *m);
 int proto_put_embedding(struct sl_buf *out, uint64_t id, const struct proto_embedding *m);
 int proto_put_prefixes(struct sl_buf *out, const struct proto_prefixes *m);
 int proto_put_bye(struct sl_buf *out, const struct proto_bye *m);
@@ -667,6 +716,7 @@ int proto_get_keep(const uint8_t *p, size_t n, struct proto_keep *out, struct sl
 int proto_get_levels(const uint8_t *p, size_t n, struct proto_levels *out, struct sl_err *err);
 int proto_get_erase(const uint8_t *p, size_t n, struct proto_erase *out, struct sl_err *err);
 int proto_get_adapter(const uint8_t *p, size_t n, struct proto_adapter *out, struct sl_err *err);
+int proto_get_hand(const uint8_t *p, size_t n, struct proto_hand *out, struct sl_err *err);
 int proto_get_count(const uint8_t *p, size_t n, struct proto_count *out, struct sl_err *err);
 int proto_get_model(const uint8_t *p, size_t n, struct proto_model *out, struct sl_err *err);
 int proto_get_queued(const uint8_t *p, size_t n, struct proto_queued *out, struct sl_err *err);
@@ -678,6 +728,7 @@ int proto_get_counted(const uint8_t *p, size_t n, struct proto_counted *out, str
 int proto_get_stats(const uint8_t *p, size_t n, struct proto_stats *out, struct sl_err *err);
 int proto_get_load(const uint8_t *p, size_t n, struct proto_load *out, struct sl_err *err);
 int proto_get_verified(const uint8_t *p, size_t n, struct proto_verified *out, struct sl_err *err);
+int proto_get_handed(const uint8_t *p, size_t n, struct proto_handed *out, struct sl_err *err);
 int proto_get_embedding(const uint8_t *p, size_t n, struct proto_embedding *out, struct sl_err *err);
 int proto_get_prefixes(const uint8_t *p, size_t n, struct proto_prefixes *out, struct sl_err *err);
 int proto_get_bye(const uint8_t *p, size_t n, struct proto_bye *out, struct sl_err *err);

@@ -49,6 +49,7 @@ struct cmd_options {
 	/* The supervisor passes these to a child (cmd/confine/confine.h): --broker-fd N, --state-fd N,
 	 * --run-as UID:GID; -1, -1, NULL. */
 	int broker_fd, state_fd;
+	int kv_fd; /* --kv-fd N: the area in which prompts' pages pass between engines; -1 */
 	const char *run_as;
 	const char *engine; /* --engine NAME: of `engines`; NULL: the first one */
 	const char *word;   /* the one argument that is not an option; NULL */

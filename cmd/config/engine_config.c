@@ -54,6 +54,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .max_sequences = (int)e->max_sequences,
 	    .max_waiting = (int)e->max_waiting,
 	    .step_tokens = (int)e->step_tokens,
+	    .most_chunk = (int)e->most_chunk,
 	    .max_prompt_bytes = (uint32_t)e->max_prompt,
 	    .itl_target_ms = (int)e->itl_target_ms,
 	    .no_prefix_cache = !e->prefix_cache,

@@ -18,10 +18,15 @@
 
 enum { MAX_ROWS = 128, MAX_SETS = 512 };
 
-/* Ends with key == NULL; the first two are its own. */
+const char *const schema_engine_roles[] = {"both", "prefill", "decode", NULL};
+
+enum { OWN_ROWS = 3 };
+
+/* Ends with key == NULL; the first OWN_ROWS are its own. */
 struct conf_row engine_item_rows[MAX_ROWS] = {
     ROW("name", CONF_STRING, offsetof(struct engine_item, name), NULL, 1, 32),
     ROW("models", CONF_STRINGS, offsetof(struct engine_item, models), "", 0, PROTO_MAX_MODELS),
+    ROW_ENUM("role", offsetof(struct engine_item, role), "both", schema_engine_roles),
 };
 
 static const struct conf_row *root_rows;
@@ -29,12 +34,12 @@ static const struct conf_row *root_rows;
 static bool is_of_item(const struct conf_row *r)
 {
 	return strncmp(r->key, "engine.", 7) == 0 && r->type != CONF_LIST && strcmp(r->key, "engine.socket") != 0 &&
-	       strcmp(r->key, "engine.serves") != 0;
+	       strcmp(r->key, "engine.serves") != 0 && strcmp(r->key, "engine.role") != 0;
 }
 
 static void fill_rows(void)
 {
-	size_t n = 2;
+	size_t n = OWN_ROWS;
 	for (const struct conf_row *r = root_rows; r->key != NULL; r++) {
 		if (!is_of_item(r))
 			continue;
@@ -64,12 +69,14 @@ struct gathered {
 	size_t n;
 };
 
-/* "engines"' models are names: those that this engine serves. */
+/* "engines"' models are names: those that this engine serves. Roles are for the gateway. */
 static int gather(void *ctx, const char *set)
 {
 	static const char models[] = "engine.models=";
 	struct gathered *g = ctx;
 	size_t n = strlen(set) + 1;
+	if (strncmp(set, "engine.role=", 12) == 0)
+		return 0;
 	bool serves = strncmp(set, models, sizeof models - 1) == 0;
 	char *copy = g->n < MAX_SETS ? sl_alloc(n) : NULL;
 	if (copy == NULL)
@@ -127,10 +134,12 @@ int engines_derive(struct sluice_config *cfg, struct sl_err *err)
 	for (size_t i = 0; i < cfg->engine.models.n; i++)
 		g->models[g->n_models++] = LIST_AT(cfg->engine.models, const struct model_settings, i)->name;
 	g->n_engines = (int)cfg->engines.n;
+	g->engine_role = cfg->engine.role;
 	for (size_t i = 0; i < cfg->engines.n; i++) {
 		const struct engine_item *e = LIST_AT(cfg->engines, const struct engine_item, i);
 		struct gw_engine *to = &g->engines[i];
 		to->name = e->name;
+		to->role = e->role;
 		int n = snprintf(to->socket, sizeof to->socket, "%s/run/engine-%s.sock", cfg->state, e->name);
 		if (n < 0 || (size_t)n >= sizeof to->socket)
 			return conf_fail(cfg->conf, "state", err, "too long for the socket of the engine %s in it",
@@ -229,10 +238,50 @@ static bool is_name(const char *name)
 	return strspn(name, of) == strlen(name);
 }
 
+/* Engines of this role, a bit for each number. */
+static uint32_t of_role(const struct sluice_config *cfg, int role)
+{
+	uint32_t all = cfg->engine.role == role;
+	for (size_t i = 0; i < cfg->engines.n; i++)
+		all |= (uint32_t)(LIST_AT(cfg->engines, const struct engine_item, i)->role == role) << (i + 1);
+	return all;
+}
+
+uint32_t engines_prefill(const struct sluice_config *cfg)
+{
+	return of_role(cfg, GW_ENGINE_DECODE) != 0 ? of_role(cfg, GW_ENGINE_PREFILL) : 0;
+}
+
+uint32_t engines_number(const struct sluice_config *cfg, const char *name)
+{
+	for (size_t i = 0; name != NULL && i < cfg->engines.n; i++)
+		if (strcmp(LIST_AT(cfg->engines, const struct engine_item, i)->name, name) == 0)
+			return (uint32_t)i + 1;
+	return 0;
+}
+
+/* Either role alone would do nothing, or leave nobody to answer. */
+static int check_roles(const struct sluice_config *cfg, struct sl_err *err)
+{
+	uint32_t prefill = of_role(cfg, GW_ENGINE_PREFILL), decode = of_role(cfg, GW_ENGINE_DECODE);
+	if ((prefill != 0) == (decode != 0))
+		return 0;
+	uint32_t first = prefill | decode;
+	char key[272] = "engine.role";
+	if ((first & 1) == 0)
+		snprintf(key, sizeof key, "engines.%s.role",
+			 LIST_AT(cfg->engines, const struct engine_item, (size_t)__builtin_ctz(first) - 1)->name);
+	return conf_fail(cfg->conf, key, err, "'%s' needs another engine of role %s",
+			 schema_engine_roles[prefill != 0 ? GW_ENGINE_PREFILL : GW_ENGINE_DECODE],
+			 schema_engine_roles[prefill != 0 ? GW_ENGINE_DECODE : GW_ENGINE_PREFILL]);
+}
+
 int engines_check(const struct sluice_config *cfg, struct sl_err *err)
 {
 	char key[272];
 	int rc = check_cores(cfg, "engine.cores", cfg->engine.cores, err);
+	if (rc == 0)
+		rc = check_roles(cfg, err);
 	if (rc == 0)
 		rc = check_served(cfg, "engine.serves", &cfg->engine.serves, err);
 	for (size_t i = 0; rc == 0 && i < cfg->engines.n; i++) {

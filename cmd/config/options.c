@@ -27,6 +27,7 @@ enum {
 	OPT_SOCKETS_STAY,
 	OPT_BROKER_FD,
 	OPT_STATE_FD,
+	OPT_KV_FD,
 	OPT_RUN_AS,
 	OPT_ECHO,
 	OPT_ENGINE,
@@ -89,13 +90,14 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 	    {"sockets-stay", no_argument, NULL, OPT_SOCKETS_STAY},
 	    {"broker-fd", required_argument, NULL, OPT_BROKER_FD},
 	    {"state-fd", required_argument, NULL, OPT_STATE_FD},
+	    {"kv-fd", required_argument, NULL, OPT_KV_FD},
 	    {"run-as", required_argument, NULL, OPT_RUN_AS},
 	    {"engine", required_argument, NULL, OPT_ENGINE},
 	    {"echo", no_argument, NULL, OPT_ECHO},
 	    {"help", no_argument, NULL, OPT_HELP},
 	    {NULL, 0, NULL, 0},
 	};
-	*o = (struct cmd_options){.beat_fd = -1, .handover_fd = -1, .broker_fd = -1, .state_fd = -1};
+	*o = (struct cmd_options){.beat_fd = -1, .handover_fd = -1, .broker_fd = -1, .state_fd = -1, .kv_fd = -1};
 	optind = 1;
 	for (;;) {
 		int opt = getopt_long(argc, argv, "c:h", longs, NULL);
@@ -122,6 +124,7 @@ int cmd_options_parse(struct cmd_options *o, int argc, char **argv, bool takes_w
 			rc = parse_fd("state-fd", optarg, &o->state_fd);
 			sluice_config_state_fd(o->state_fd);
 			break;
+		case OPT_KV_FD: rc = parse_fd("kv-fd", optarg, &o->kv_fd); break;
 		case OPT_RUN_AS: o->run_as = optarg; break;
 		case OPT_ENGINE: o->engine = optarg; break;
 		case OPT_ECHO: rc = add_set(o, "engine.echo.enabled=true"); break;

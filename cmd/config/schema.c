@@ -238,6 +238,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.max_sequences", CONF_INT, ROOT(engine.max_sequences), "32", 1, 4096),
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "0", 0, 8192),
+    ROW("engine.most_chunk", CONF_INT, ROOT(engine.most_chunk), "0", 0, 8192),
     ROW("engine.itl_target", CONF_DURATION, ROOT(engine.itl_target_ms), "50ms", 0, 60 * 1000),
     ROW("engine.prefix_cache", CONF_BOOL, ROOT(engine.prefix_cache), "true", 0, 0),
     ROW("engine.share_prefixes", CONF_BOOL, ROOT(engine.share_prefixes), "false", 0, 0),
@@ -256,6 +257,7 @@ static const struct conf_row all_rows[] = {
     ROW_ENUM("engine.kv_disk.policy", ROOT(engine.kv_disk_policy), "lru", disk_policies),
     ROW("engine.kv_disk.folder", CONF_STRING, ROOT(engine.kv_disk), "", 0, 4000),
     ROW("engine.kv_disk.always", CONF_BOOL, ROOT(engine.kv_disk_always), "false", 0, 0),
+    ROW_ENUM("engine.role", ROOT(engine.role), "both", schema_engine_roles),
     ROW("engine.serves", CONF_STRINGS, ROOT(engine.serves), "", 0, PROTO_MAX_MODELS),
     ROW("engine.cores", CONF_STRING, ROOT(engine.cores), "", 0, 256),
     ROW_LIST("engine.models", ROOT(engine.models), model_rows, struct model_settings, 0, PROTO_MAX_MODELS),
@@ -298,6 +300,14 @@ static const struct conf_row all_rows[] = {
     ROW("engine.echo.step_active", CONF_INT, ROOT(echo.step_active), "0", 0, 1 << 20),
 
     ROW_LIST("engines", ROOT(engines), engine_item_rows, struct engine_item, 0, GW_MAX_ENGINES - 1),
+
+    ROW("handover.memory", CONF_BYTES, ROOT(handover_memory), "256MiB", 4 * MIB, TIB),
+    ROW("handover.tokens", CONF_INT, ROOT(gateway.prefill.tokens), "256", 0, 1 << 24),
+    ROW("handover.queue", CONF_INT, ROOT(gateway.prefill.queue), "10", 0, 1 << 20),
+    ROW("handover.busy", CONF_INT, ROOT(gateway.prefill.busy), "8", 0, 1 << 20),
+    ROW("handover.busy_tokens", CONF_INT, ROOT(gateway.prefill.busy_tokens), "64", 0, 1 << 24),
+    ROW("handover.local_priority", CONF_INT, ROOT(gateway.prefill.local_priority), "2", 0, 255),
+    ROW("handover.wait", CONF_DURATION, ROOT(gateway.prefill.wait_ms), "30s", 1, HOUR),
 
     ROW("hub.endpoint", CONF_STRING, ROOT(hub.endpoint), "https://huggingface.co", 8, 300),
     ROW("hub.folder", CONF_STRING, ROOT(hub.folder), "", 0, 4000),
@@ -461,6 +471,7 @@ static const struct {
     {"state", RESTART_ALL},
     {"engine.", RESTART_ALL},
     {"engines", RESTART_ALL},
+    {"handover.memory", RESTART_ALL},
     {"hub.folder", RESTART_ALL},
     {"supervisor.heartbeat", RESTART_ALL}, /* the engine's too */
     {"supervisor.hang", RESTART_ALL},

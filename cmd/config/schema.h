@@ -59,7 +59,7 @@ struct engine_settings {
 	uint64_t on_demand_memory, on_demand_turn_ms, on_demand_wait_ms; /* the first: 0: auto */
 	uint64_t max_model_memory;
 	int kv_type, kv_rotation;
-	int64_t max_sequences, max_waiting, step_tokens;
+	int64_t max_sequences, max_waiting, step_tokens, most_chunk;
 	uint64_t max_prompt, itl_target_ms;
 	bool prefix_cache, share_prefixes;
 	int launch_ahead; /* index of its name */
@@ -75,6 +75,7 @@ struct engine_settings {
 	uint64_t kv_disk_bytes, kv_disk_age_ms;
 	int kv_disk_policy;
 	bool kv_disk_always;
+	int role;                         /* of the first engine; enum gw_engine_role */
 	struct conf_strings serves;       /* names of models; empty: all */
 	char *cores;                      /* processors that it is pinned to; "": any */
 	struct conf_list models;          /* struct model_settings */
@@ -133,6 +134,7 @@ struct sluice_config {
 	struct echo_settings echo;
 	struct upstream_settings upstream;
 	struct conf_list engines; /* struct engine_item; its place ends the section */
+	uint64_t handover_memory; /* of the area in which prompts' pages pass between engines */
 	struct hub_settings hub;
 	struct gw_config gateway;
 	struct casc_settings cascade;
@@ -162,6 +164,7 @@ struct sluice_config {
 struct engine_item {
 	char *name;
 	struct conf_strings models; /* names; empty: as engine.serves */
+	int role;                   /* enum gw_engine_role */
 	/* As in struct sluice_config from engine to engines. */
 	unsigned char section[offsetof(struct sluice_config, engines) - offsetof(struct sluice_config, engine)];
 };
@@ -207,6 +210,10 @@ struct engine_upstream {
 	const char *url, *key_file, *ca_file;
 };
 struct engine_upstream engines_upstream(const struct sluice_config *cfg, int k);
+/* Whether prompts can be computed apart: which engines do, a bit for each number; 0: none. */
+uint32_t engines_prefill(const struct sluice_config *cfg);
+/* The number of an engine by its name; NULL: 0, the first one. */
+uint32_t engines_number(const struct sluice_config *cfg, const char *name);
 /* Pins this process, and the threads that it makes from now on, to engine.cores. 0, SL_EINVAL: it may use none of them.
  */
 int engines_pin(const struct sluice_config *cfg, struct sl_err *err);

@@ -21,6 +21,9 @@ int schema_load(struct sluice_config *cfg, const char *path, const char *const *
 
 /* ---- engines.c ---- */
 
+/* Names of enum gw_engine_role. */
+extern const char *const schema_engine_roles[];
+
 /* The table of an item's keys, once engines_prepare has read that of all keys. */
 extern struct conf_row engine_item_rows[];
 void engines_prepare(const struct conf_row *rows);

@@ -67,6 +67,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 	case ENG_QUEUED:
 	case ENG_VERIFIED:
 	case ENG_EMBEDDING:
+	case ENG_HANDED:
 	case ENG_COUNTED: break;
 	case ENG_PROMPT_LOGPROBS:
 	case ENG_TOKENS:

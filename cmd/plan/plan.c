@@ -224,7 +224,8 @@ static int list_all(const struct ask *a, const struct plan_costs *whole, const s
 	t->a.box.itl_target_ns = (uint64_t)round(target) * NS_PER_MS;
 	t->a.prompt.itl_target_ns = 0;
 	snprintf(t->name, sizeof t->name, "prompts apart, %d and %d threads", n_threads / 2, n_threads / 2);
-	snprintf(t->keys, sizeof t->keys, "not in this version");
+	snprintf(t->keys, sizeof t->keys, "engine.role=decode engine.itl_target=%.0fms engines.p.role=prefill",
+		 round(target));
 	return n;
 }
 

@@ -88,6 +88,7 @@ struct start {
 	int exe_fd;
 	const int *lines; /* the child's ends */
 	bool takeover, replaceable;
+	int kept_fd;
 	pid_t parent;
 };
 
@@ -141,6 +142,8 @@ static _Noreturn void child_exec(const struct start *s)
 		dup2(STDERR_FILENO, STDOUT_FILENO); /* programs parse our standard output */
 	if (s->foreign_exe == NULL && s->cfg->kept_fd > 0)
 		fcntl(s->cfg->kept_fd, F_SETFD, 0);
+	if (s->kept_fd > 0)
+		fcntl(s->kept_fd, F_SETFD, 0);
 	execv(exe, (char *const *)argv);
 	log_error("%s: can't execute it: %s", s->name, strerror(errno));
 	_exit(SUPERVISE_STATUS_CONFIG);
@@ -175,6 +178,7 @@ bool child_start(const struct supervise_config *cfg, struct child *c, const char
 			  .name = c->what->name,
 			  .argv = argv,
 			  .foreign_exe = c->what->foreign_exe,
+			  .kept_fd = c->what->kept_fd,
 			  .exe_fd = c->exe_fd,
 			  .lines = its,
 			  .takeover = takeover,

@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "cmd/confine/confine.h"
 #include "cmd/serve/core_dump.h"
 #include "cmd/serve/recorder.h"
 #include "engine/file/map_file.h"
+#include "engine/handover/hand_area.h"
 
-static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv)
+/* The supervisor's area, mapped before this process is confined. Without it the engine serves, too. */
+static struct hand_area *map_area(const struct cmd_options *o)
+{
+	struct hand_area *a = NULL;
+	if (o->kv_fd >= 0 && hand_area_map(o->kv_fd, &a) != 0)
+		log_warn("no pages pass between this engine and others: their shared memory can't be mapped");
+	if (o->kv_fd >= 0)
+		(void)close(o->kv_fd);
+	return a;
+}
+
+static int run_models(const struct sluice_config *cfg, const struct eng_server_config *srv, struct hand_area *area,
+		      uint32_t number)
 {
 	struct eng_config eng;
 	struct eng_model_config *models = sl_zalloc_n(cfg->engine.models.n, sizeof(struct eng_model_config));
@@ -16,6 +30,8 @@ static int run_models(const struct sluice_config *cfg, const struct eng_server_c
 		return 1;
 	}
 	sluice_engine_config(cfg, models, &eng);
+	eng.hand_area = area;
+	eng.hand_number = number;
 	int rc = engine_serve(&eng, srv);
 	sl_free(models);
 	return rc;
@@ -53,6 +69,7 @@ int cmd_engine(int argc, char **argv)
 	}
 	core_dump_settle(cfg.supervisor.core_dumps);
 	sluice_load_backends(&cfg);
+	struct hand_area *area = map_area(&o);
 	rc = confine(&o, &cfg,
 		     sluice_has_upstream(&cfg)   ? SANDBOX_REMOTE
 		     : sluice_wants_device(&cfg) ? SANDBOX_DRIVER
@@ -74,8 +91,9 @@ int cmd_engine(int argc, char **argv)
 	} else if (sluice_has_upstream(&cfg)) {
 		rc = run_remote(&cfg, &srv);
 	} else {
-		rc = run_models(&cfg, &srv);
+		rc = run_models(&cfg, &srv, area, engines_number(&cfg, o.engine));
 	}
+	hand_area_unmap(area);
 	sluice_config_free(&cfg);
 	return rc;
 }

@@ -35,6 +35,7 @@
 #include "cmd/state/state.h"
 #include "cmd/serve/supervise.h"
 #include "engine/core/backend_choice.h"
+#include "engine/handover/hand_area.h"
 #include "engine/model/model.h"
 #include "gateway/server/dev_cert.h"
 #include "gateway/auth/dev_keys.h"
@@ -72,6 +73,8 @@ struct serving {
 	 * configured path may lead through folders that the user cannot enter. */
 	int state_fd;
 	char state_fd_text[16], state[32];
+	int kv_fd; /* the area in which prompts' pages pass between engines; 0: none */
+	char kv_fd_text[16];
 	struct supervise_child children[2 + GW_MAX_ENGINES];
 	struct supervise_config sup;
 	/* Copies of the configuration in STATE/run: the one that children read, and the next upgrade's. */
@@ -341,7 +344,7 @@ static void set_arguments(const char **argv, const struct serving *s, int which,
 			  const struct reload_pins *pins, const char *more)
 {
 	const struct cmd_options *o = s->o;
-	_Static_assert(2 * CMD_MAX_SETS + 14 < SUPERVISE_MAX_ARGS, "room for every override");
+	_Static_assert(2 * CMD_MAX_SETS + 16 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	argv[n++] = "sluice";
 	argv[n++] = name;
@@ -353,6 +356,10 @@ static void set_arguments(const char **argv, const struct serving *s, int which,
 	argv[n++] = s->accepted[which];
 	argv[n++] = "--state-fd";
 	argv[n++] = s->state_fd_text;
+	if (s->kv_fd > 0 && strcmp(name, "engine") == 0) {
+		argv[n++] = "--kv-fd";
+		argv[n++] = s->kv_fd_text;
+	}
 	if (geteuid() == 0) {
 		argv[n++] = "--run-as";
 		argv[n++] = s->run_as;
@@ -540,6 +547,19 @@ static void name_engines(struct serving *s)
 			 s->cfg->gateway.engines[i - 1].name);
 }
 
+/* Makes the area in which prompts' pages pass between engines, where some of them compute for others. */
+static int make_kv_area(struct serving *s, struct sl_err *err)
+{
+	uint32_t writers = engines_prefill(s->cfg);
+	int rc = writers != 0 ? hand_area_make(s->cfg->handover_memory, writers, &s->kv_fd) : 0;
+	if (rc != 0)
+		return sl_errf(err, rc, "handover.memory: no shared memory of %llu bytes: %s",
+			       (unsigned long long)s->cfg->handover_memory,
+			       rc == SL_EINVAL ? "too small for the engines of role prefill" : strerror(errno));
+	snprintf(s->kv_fd_text, sizeof s->kv_fd_text, "%d", s->kv_fd);
+	return 0;
+}
+
 static int run(struct serving *s)
 {
 	int skip = s->own_redis ? 0 : 1;
@@ -548,7 +568,8 @@ static int run(struct serving *s)
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
 	for (int i = 0; i < s->n_engines; i++)
-		s->children[1 + i] = (struct supervise_child){.name = s->engine_names[i], .argv = s->engines[i]};
+		s->children[1 + i] =
+		    (struct supervise_child){.name = s->engine_names[i], .argv = s->engines[i], .kept_fd = s->kv_fd};
 	s->children[1 + s->n_engines] =
 	    (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
 	s->sup = (struct supervise_config){
@@ -655,6 +676,8 @@ int cmd_serve(int argc, char **argv)
 	rc = lock < 0 ? lock : prepare(&s, &err);
 	if (rc == 0 && s.own_redis && o.n_sets == CMD_MAX_SETS)
 		rc = sl_errf(&err, SL_ELIMIT, "one --set too many: the gateway needs one for its store");
+	if (rc == 0)
+		rc = make_kv_area(&s, &err);
 	if (rc == 0) {
 		log_confinement(&s);
 		warn_of_exposure(&s.cfg->gateway);
@@ -667,6 +690,8 @@ int cmd_serve(int argc, char **argv)
 		close(lock);
 	if (s.state_fd >= 0)
 		close(s.state_fd);
+	if (s.kv_fd > 0)
+		close(s.kv_fd);
 	give_up_environment(&s);
 	reload_config_free(s.cfg);
 	return rc;

@@ -37,6 +37,7 @@ struct supervise_child {
 	 * sends those it uses (gateway/transport/handover.h). SIGHUP reloads it. In an upgrade another process starts
 	 * beside it with `--takeover`; when that is ready, the old one gets SIGUSR2 and ends when its work is done. */
 	bool replaceable;
+	int kept_fd; /* stays open in this child; 0: none */
 };
 
 /* The supervisor reads it at each use: on_reload and on_upgraded may change the times and what argv points to. */

@@ -161,6 +161,23 @@ void engine_credit(struct engine *e, uint64_t id, uint32_t n_tokens) { signal_se
 
 void engine_cancel(struct engine *e, uint64_t id) { signal_seq(e, id, 0, true); }
 
+void engine_hand(struct engine *e, uint64_t id, const struct proto_hand *m)
+{
+	pthread_mutex_lock(&e->index_lock);
+	struct idmap_node *node = idmap_find(&e->index, id);
+	if (node != NULL) {
+		struct eng_seq *s = idmap_entry(node, struct eng_seq, node);
+		if (m->what == PROTO_HAND_OVER)
+			s->signals.hand_over = true;
+		else
+			s->signals.hand = *m;
+		raise_signal(e, s);
+	}
+	pthread_mutex_unlock(&e->index_lock);
+	if (node != NULL)
+		mailbox_nudge(&e->box);
+}
+
 void engine_keep(struct engine *e, const struct proto_keep *k)
 {
 	struct lora_info info;
@@ -379,6 +396,8 @@ int engine_create(const struct eng_config *cfg, eng_on_event *on_event, void *ct
 	if (rc == 0)
 		kv_tier_open(e, cfg);
 	if (rc == 0)
+		rc = hand_open(e);
+	if (rc == 0)
 		rc = grammar_cache_create(&e->grammars);
 	if (rc == 0)
 		rc = step_create(e, &e->step);
@@ -429,6 +448,7 @@ void engine_destroy(struct engine *e)
 		sl_free(e->models[i].places);
 	}
 	kv_tier_close(e);
+	hand_close(e);
 	prefix_book_destroy(e->book);
 	kv_rebalance_destroy_memory(e);
 	for (int i = 0; i < SEQ_N_STATES; i++)

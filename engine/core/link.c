@@ -89,6 +89,7 @@ static size_t frame_bytes(const struct eng_event *ev)
 	case ENG_QUEUED: return PROTO_HEAD_BYTES + PROTO_QUEUED_BYTES;
 	case ENG_CHOICE: return PROTO_HEAD_BYTES + 16;
 	case ENG_VERIFIED: return PROTO_HEAD_BYTES + 8;
+	case ENG_HANDED: return PROTO_HEAD_BYTES + 32;
 	case ENG_EMBEDDING: return PROTO_HEAD_BYTES + 2 + ev->u.embedding.n * sizeof(float);
 	case ENG_PROMPT_LOGPROBS:
 		n = (1u + p->n_top) * (size_t)p->n;
@@ -112,6 +113,7 @@ static int encode(struct sl_buf *out, const struct eng_event *ev)
 	case ENG_VERIFIED: return proto_put_verified(out, ev->id, &ev->u.verified);
 	case ENG_TOKENS: return proto_put_tokens(out, ev->id, &ev->u.tokens);
 	case ENG_EMBEDDING: return proto_put_embedding(out, ev->id, &ev->u.embedding);
+	case ENG_HANDED: return proto_put_handed(out, ev->id, &ev->u.handed);
 	case ENG_CHOICE: return proto_put_choice(out, ev->id, &ev->u.choice);
 	case ENG_DONE: return proto_put_done(out, ev->id, &ev->u.done);
 	case ENG_COUNTED: return proto_put_counted(out, ev->id, &ev->u.counted);
@@ -316,6 +318,7 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 		struct proto_levels levels;
 		struct proto_erase erase;
 		struct proto_adapter adapter;
+		struct proto_hand hand;
 	} m;
 	struct link_seq *s = seq_find(l, h->id);
 	int rc;
@@ -350,6 +353,11 @@ static int on_frame(struct eng_link *l, const struct proto_head *h, const uint8_
 	case PROTO_ADAPTER:
 		rc = proto_get_adapter(p, h->length, &m.adapter, err);
 		return rc != 0 ? rc : on_adapter(l, h->id, &m.adapter, err);
+	case PROTO_HAND:
+		rc = proto_get_hand(p, h->length, &m.hand, err);
+		if (rc == 0 && s != NULL && hub->backend->hand != NULL)
+			hub->backend->hand(hub->be, s->in_hub.key, &m.hand);
+		return rc;
 	case PROTO_KEEP:
 		rc = proto_get_keep(p, h->length, &m.keep, err);
 		if (rc == 0 && hub->backend->keep != NULL)

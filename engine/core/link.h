@@ -27,6 +27,7 @@ struct eng_backend {
 	int (*count)(void *be, uint64_t id, const struct proto_count *req);
 	void (*credit)(void *be, uint64_t id, uint32_t n_tokens);
 	void (*cancel)(void *be, uint64_t id);
+	void (*hand)(void *be, uint64_t id, const struct proto_hand *m);        /* NULL: it shares no pages */
 	void (*keep)(void *be, const struct proto_keep *k);                     /* NULL: no model is on demand */
 	void (*erase)(void *be, const struct proto_erase *m);                   /* NULL: it stores nothing */
 	int (*adapter)(void *be, uint64_t id, const struct proto_adapter *ask); /* NULL: it takes none */

@@ -124,6 +124,7 @@ static int make_pool(struct eng_model *m)
 	if (m->page_tables == NULL || m->slots == NULL)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for page tables");
 	struct sched_config sc = {.step_tokens = (uint32_t)m->step_tokens,
+				  .most_chunk = (uint32_t)e->cfg.most_chunk,
 				  .max_sequences = (uint32_t)e->cfg.max_sequences,
 				  .kv = *g,
 				  .n_pages = (uint32_t)n_pages,
@@ -431,6 +432,7 @@ void model_unload(struct eng_model *m)
 	if (m->backend == NULL)
 		return;
 	kv_disk_destroy(m->disk);
+	kv_hand_destroy(m->hand);
 	prefix_destroy(m->prefix);
 	kv_states_destroy(m->states);
 	sched_destroy(m->sched);
@@ -565,6 +567,8 @@ static void finish(struct eng_model *m, bool begun)
 		rc = make_swap(m);
 	if (rc == 0)
 		rc = kv_tier_join(m);
+	if (rc == 0)
+		rc = hand_join(m);
 	m->loaded = rc == 0;
 	if (m->loaded && m->on_demand) {
 		atomic_store(&m->residence, RESIDENCY_ABSENT);

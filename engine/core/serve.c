@@ -16,6 +16,8 @@ static void be_credit(void *be, uint64_t id, uint32_t n_tokens) { engine_credit(
 
 static void be_cancel(void *be, uint64_t id) { engine_cancel(be, id); }
 
+static void be_hand(void *be, uint64_t id, const struct proto_hand *m) { engine_hand(be, id, m); }
+
 static void be_keep(void *be, const struct proto_keep *k) { engine_keep(be, k); }
 
 static void be_erase(void *be, const struct proto_erase *m) { engine_erase(be, m); }
@@ -39,6 +41,7 @@ const struct eng_backend engine_backend = {
     .count = be_count,
     .credit = be_credit,
     .cancel = be_cancel,
+    .hand = be_hand,
     .keep = be_keep,
     .erase = be_erase,
     .adapter = be_adapter,

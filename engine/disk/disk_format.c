@@ -20,6 +20,26 @@ static struct disk_key record_sum(uint64_t seed, const struct disk_record *r, co
 	return (struct disk_key){.lo = rest.low64, .hi = rest.high64 ^ head.high64};
 }
 
+struct disk_record disk_record_of(const struct disk_page *p, uint64_t created_s, size_t half)
+{
+	return (struct disk_record){.kind = DISK_PAGE,
+				    .n_tokens = (uint32_t)p->n_tokens,
+				    .model = p->model,
+				    .key = p->key,
+				    .parent = p->parent,
+				    .owner = p->owner,
+				    .created_s = created_s,
+				    .payload_bytes = 2 * (uint64_t)half,
+				    .depth = p->depth};
+}
+
+bool disk_record_is(const struct disk_record *r, const int32_t *tokens, const struct disk_page *p, size_t half)
+{
+	return r->kind == DISK_PAGE && r->n_tokens == p->n_tokens && r->payload_bytes == 2 * (uint64_t)half &&
+	       r->depth == p->depth && disk_key_equal(r->model, p->model) && disk_key_equal(r->key, p->key) &&
+	       disk_key_equal(r->parent, p->parent) && memcmp(tokens, p->tokens, p->n_tokens * sizeof *tokens) == 0;
+}
+
 void disk_record_seal(uint64_t seed, struct disk_record *r, const int32_t *tokens, uint8_t block[DISK_BLOCK])
 {
 	r->magic = RECORD_MAGIC;

@@ -50,10 +50,21 @@ struct disk_record {
 	struct disk_key sum; /* of all before, and the tokens */
 };
 
+/* Of a page: what a record says, without its position. */
+struct disk_page {
+	struct disk_key model, key, parent;
+	const int32_t *tokens;
+	uint64_t n_tokens, depth, owner;
+};
+
 /* The payload rounded up to blocks; a whole record. */
 static inline uint64_t disk_payload_room(uint64_t bytes) { return (bytes + DISK_BLOCK - 1) / DISK_BLOCK * DISK_BLOCK; }
 static inline uint64_t disk_record_room(uint64_t payload) { return DISK_BLOCK + disk_payload_room(payload); }
 
+/* The record of a page of `half` bytes of keys, and of values, whose position and sums are still to be filled in. */
+struct disk_record disk_record_of(const struct disk_page *p, uint64_t created_s, size_t half);
+/* Is it the record of this page? */
+bool disk_record_is(const struct disk_record *r, const int32_t *tokens, const struct disk_page *p, size_t half);
 /* Fills in magic, version and sum, and the block. */
 void disk_record_seal(uint64_t seed, struct disk_record *r, const int32_t *tokens, uint8_t block[DISK_BLOCK]);
 /* Checks a block that was read at `at` of a segment of `end` bytes. *tokens points into the block. SL_EINVAL: it is no

@@ -200,17 +200,9 @@ int disk_segment_append(struct disk_segment *s, uint64_t seed, const struct disk
 {
 	static const uint8_t zeros[DISK_BLOCK];
 	uint64_t payload = s->end + DISK_BLOCK, bytes = 2 * (uint64_t)half, room = disk_record_room(bytes);
-	struct disk_record r = {.kind = DISK_PAGE,
-				.n_tokens = (uint32_t)p->n_tokens,
-				.at = s->end,
-				.model = p->model,
-				.key = p->key,
-				.parent = p->parent,
-				.owner = p->owner,
-				.created_s = created_s,
-				.payload_bytes = bytes,
-				.depth = p->depth,
-				.payload_sum = disk_payload_sum(seed, k, v, half)};
+	struct disk_record r = disk_record_of(p, created_s, half);
+	r.at = s->end;
+	r.payload_sum = disk_payload_sum(seed, k, v, half);
 	if (check_room(s->fd, room) != 0 || put(s->fd, k, half, payload) != 0 ||
 	    put(s->fd, v, half, payload + half) != 0 ||
 	    put(s->fd, zeros, disk_payload_room(bytes) - bytes, payload + bytes) != 0 ||
@@ -269,13 +261,6 @@ int disk_segment_sync(struct disk_segment *s) { return fdatasync(s->fd) == 0 ? 0
 
 /* ---- reading ---- */
 
-static bool is_page(const struct disk_record *r, const int32_t *tokens, const struct disk_page *p, size_t half)
-{
-	return r->kind == DISK_PAGE && r->n_tokens == p->n_tokens && r->payload_bytes == 2 * (uint64_t)half &&
-	       r->depth == p->depth && disk_key_equal(r->model, p->model) && disk_key_equal(r->key, p->key) &&
-	       disk_key_equal(r->parent, p->parent) && memcmp(tokens, p->tokens, p->n_tokens * sizeof *tokens) == 0;
-}
-
 int disk_segment_read(const struct disk_segment *s, uint64_t seed, uint64_t at, const struct disk_page *p, void *k,
 		      void *v, size_t half)
 {
@@ -287,7 +272,7 @@ int disk_segment_read(const struct disk_segment *s, uint64_t seed, uint64_t at, 
 		rc = disk_record_check(seed, block, s->number, at, UINT64_MAX, &r, &tokens);
 	if (rc != 0)
 		return rc;
-	if (!is_page(&r, tokens, p, half))
+	if (!disk_record_is(&r, tokens, p, half))
 		return SL_EINVAL;
 	rc = get(s->fd, k, half, at + DISK_BLOCK);
 	if (rc == 0)

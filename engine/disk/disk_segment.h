@@ -26,13 +26,6 @@ struct disk_segment {
 	bool gone;   /* its file is removed; freed with the last reader */
 };
 
-/* Of a page: what a record says, without its position. */
-struct disk_page {
-	struct disk_key model, key, parent;
-	const int32_t *tokens;
-	uint64_t n_tokens, depth, owner;
-};
-
 void disk_segment_name(uint64_t number, char out[DISK_NAME]);
 /* False: the name is no segment's. */
 bool disk_segment_number(const char *name, uint64_t *number);

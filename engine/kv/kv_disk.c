@@ -358,7 +358,7 @@ static void take_read(struct kv_disk *d, struct kv_load *l)
 {
 	if (!l->forgotten) {
 		prefix_set_origin(d->cfg.prefix, &l->origin);
-		(void)prefix_adopt(d->cfg.prefix, l->salt, l->tokens, l->first, l->read.n_done, l->page_nos);
+		(void)prefix_adopt(d->cfg.prefix, l->salt, l->tokens, l->first, l->read.n_done, l->page_nos, true);
 	}
 	if (l->read.failed)
 		miss(d, DISK_MISS_FAILED);

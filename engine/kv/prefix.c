@@ -412,16 +412,6 @@ struct prefix_node *prefix_child(const struct prefix_tree *t, const struct prefi
 	return find_child(t, parent, tokens);
 }
 
-bool prefix_insert(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens, int32_t page)
-{
-	struct prefix_node *n = add_whole(t, parent, tokens);
-	if (n == NULL)
-		return false;
-	n->used = *t->tick;
-	fill(t, n, &page, 0);
-	return true;
-}
-
 void prefix_drop_leaf(struct prefix_tree *t, struct prefix_node *n)
 {
 	BUG_IF(!is_evictable(n), "prefix tree: a node in use is dropped");
@@ -567,6 +557,23 @@ static void take_over(struct prefix_tree *t, struct prefix_node *n, int32_t *pag
 	}
 	if (!there)
 		prefix_window_came(t, n);
+}
+
+struct prefix_node *prefix_place(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens,
+				 int32_t *pages, uint32_t index)
+{
+	struct prefix_node *n = find_child(t, parent, tokens);
+	if (n != NULL) {
+		if (n->filled)
+			take_over(t, n, pages, index);
+		return n->filled ? n : NULL;
+	}
+	n = add_whole(t, parent, tokens);
+	if (n == NULL)
+		return NULL;
+	n->used = *t->tick;
+	fill(t, n, pages, index);
+	return n;
 }
 
 /* The next index of the path has this node. */

@@ -113,25 +113,43 @@ void prefix_touch(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, u
 }
 
 uint32_t prefix_adopt(struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t first, uint32_t n,
-		      const int32_t *pages)
+		      int32_t *pages, bool saved)
 {
 	struct prefix_node *at = n > 0 ? prefix_root(t, salt, first == 0) : NULL;
 	++*t->tick;
 	for (uint32_t i = 0; at != NULL && i < first + n; i++) {
 		const int32_t *its = tokens + (size_t)i * t->page_tokens;
 		struct prefix_node *next = prefix_child(t, at, its);
-		if (next == NULL && i >= first && prefix_insert(t, at, its, pages[i - first])) {
-			next = prefix_child(t, at, its);
-			next->saved = true;
-		}
+		bool made = next == NULL && i >= first;
+		if (i >= first)
+			next = prefix_place(t, at, its, pages, i - first);
 		if (next == NULL || !next->filled)
 			break;
+		next->saved = made ? saved : next->saved;
 		at = next;
 	}
 	/* A root that got nothing below it is of no use. */
 	if (at != NULL && at->depth == 0 && at->n_children == 0 && at->pins == 0)
 		prefix_touch_node(t, at);
 	return at != NULL && at->depth > first ? at->depth - first : 0;
+}
+
+uint32_t prefix_held(const struct prefix_tree *t, uint64_t salt, const int32_t *tokens, uint32_t n, uint32_t from,
+		     uint32_t *n_whole)
+{
+	struct idmap_node *root = idmap_find(&t->roots, salt);
+	const struct prefix_node *at = root != NULL ? idmap_entry(root, struct prefix_node, index) : NULL;
+	uint32_t held = 0;
+	bool whole = true;
+	*n_whole = 0;
+	for (; at != NULL && held < n; held++) {
+		at = prefix_child(t, at, tokens + (size_t)held * t->page_tokens);
+		if (at == NULL || !at->filled)
+			break;
+		whole = held < from || (whole && prefix_has_window(t, at));
+		*n_whole += held >= from && whole;
+	}
+	return held;
 }
 
 /* ---- forgetting ---- */

@@ -86,8 +86,10 @@ void prefix_drop_page(struct prefix_tree *t, struct prefix_node *n, uint32_t gro
 struct prefix_node *prefix_root(struct prefix_tree *t, uint64_t salt, bool make);
 /* NULL: none. */
 struct prefix_node *prefix_child(const struct prefix_tree *t, const struct prefix_node *parent, const int32_t *tokens);
-/* A child that is not there yet, filled with the page; false: no memory, or another text has its key. */
-bool prefix_insert(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens, int32_t page);
+/* A child with these pages, as a sequence has them of that index; where the tree has some of them, pages[] gets those.
+ * NULL: no memory, another text has its key, or a sequence computes it. */
+struct prefix_node *prefix_place(struct prefix_tree *t, struct prefix_node *parent, const int32_t *tokens,
+				 int32_t *pages, uint32_t index);
 /* An unused leaf goes. */
 void prefix_drop_leaf(struct prefix_tree *t, struct prefix_node *n);
 /* Counts as used now, with those above it. */

@@ -47,6 +47,7 @@ enum {
 
 struct sched_config {
 	uint32_t step_tokens;   /* of prefill in one step */
+	uint32_t most_chunk;    /* of them of one prompt, so that others share the step; 0: no such bound */
 	uint32_t max_sequences; /* slots */
 	struct kv_groups kv;
 	uint32_t n_pages;

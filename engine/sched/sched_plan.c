@@ -610,6 +610,8 @@ static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t
 		join_step(p, s, n_past);
 	uint32_t chunk = n_left < p->rows_left ? n_left : p->rows_left, beside_first = rows_beside_first(p, s);
 	chunk = chunk < beside_first ? chunk : beside_first;
+	if (p->cfg->most_chunk > 0 && !s->whole && chunk > p->cfg->most_chunk)
+		chunk = p->cfg->most_chunk;
 	if (p->spared) {
 		uint32_t beside = p->plan->n_decode + p->plan->n_prefill;
 		uint32_t within = cost_rows_within(p->cost, beside, p->ns_left, n_past, chunk);

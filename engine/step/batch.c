@@ -220,6 +220,26 @@ static bool reads(struct eng_model *m, struct eng_seq *s, const struct prefix_ma
 	return m->disk != NULL && s->swapped.n_pages == 0 && kv_disk_look(m->disk, &ask, match, now);
 }
 
+static struct kv_hand_text hand_text(const struct eng_seq *s)
+{
+	return (struct kv_hand_text){.salt = s->salt, .origin = origin_of(s), .tokens = s->tokens, .n = s->n_prompt};
+}
+
+void batch_await(struct eng_seq *s, const struct proto_hand *m, uint64_t now)
+{
+	const struct kv_hand_text text = hand_text(s);
+	kv_hand_await(s->model->hand, &s->hand, s->node.key, &text, m, now);
+	if (s->hand.wait != NULL)
+		s->sched.n_cached = s->n_prompt - 1; /* for predictions: little of it is computed here */
+}
+
+/* Whether s waits for pages that another engine computes. */
+static bool is_handed(struct eng_model *m, struct eng_seq *s, const struct prefix_match *match)
+{
+	const struct kv_hand_text text = hand_text(s);
+	return kv_hand_waiting(m->hand) && s->swapped.n_pages == 0 && kv_hand_waits(m->hand, &text, match, &s->waiter);
+}
+
 /* What s would find in the tree if it started now. If another sequence is computing it, s waits and that sequence
  * inherits its priority. */
 static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
@@ -240,7 +260,7 @@ static void look(void *ctx, struct sched_seq *view, struct sched_look *out)
 		out->blocked = true;
 		return;
 	}
-	if (reads(m, s, &match, p->now_ns)) {
+	if (is_handed(m, s, &match) || reads(m, s, &match, p->now_ns)) {
 		out->blocked = true;
 		return;
 	}
@@ -331,6 +351,8 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	seq_swap_in(s);
 	s->sched.n_left = n - s->sched.n_past;
 	s->sched.started = true;
+	if (m->hand != NULL)
+		kv_hand_started(m->hand, &s->hand, s->node.key);
 	note_start(s);
 	if (s->started_ns != 0)
 		return;
@@ -339,7 +361,8 @@ static void start(struct step *st, struct eng_seq *s, uint64_t now)
 	pthread_mutex_lock(&st->e->index_lock);
 	wait_limits_start(&st->e->wait_limits, s->choices != NULL ? &s->choices->lead->wait_entry : &s->wait_entry);
 	pthread_mutex_unlock(&st->e->index_lock);
-	s->n_cached = s->sched.n_past;
+	/* What another engine has computed for it was not cached. */
+	s->n_cached = s->sched.n_past > s->hand.n_came ? s->sched.n_past - s->hand.n_came : 0;
 	atomic_fetch_add(&st->e->prefix_queries, s->n_prompt);
 	atomic_fetch_add(&st->e->prefix_hits, s->n_cached);
 	s->model->figures.prefix_queries += s->n_prompt;
@@ -840,6 +863,13 @@ static void publish(struct eng_seq *s)
 	s->borders = NULL;
 }
 
+/* Another engine gets the whole pages that s has so far. */
+static void hand_out(struct eng_seq *s, uint32_t past, uint64_t now)
+{
+	const struct kv_hand_text text = hand_text(s);
+	kv_hand_publish(s->model->hand, &s->hand, &text, past, page_row(s), now);
+}
+
 uint64_t batch_land(struct step *st, struct eng_model *m)
 {
 	struct step_in_flight *f = m->in_flight[0];
@@ -859,6 +889,8 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 		s->n_flying -= r->n_rows;
 		uint32_t own = eng_seq_n_own(s), past = r->n_past < own ? r->n_past : own;
 		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
+		if (s->hand.ask.what != 0 && m->hand != NULL)
+			hand_out(s, past, done);
 		if (s->borders != NULL && past >= s->n_prompt)
 			publish(s);
 		if (past == r->n_past && s->spec.n_draft == 0) /* a draft's rows are in the state, too */

@@ -98,6 +98,8 @@ void batch_preempt(struct eng_seq *s, uint64_t now);
 int32_t batch_row_page(const struct eng_seq *s, int slot, uint32_t i);
 /* What s asks of the tier on disk. */
 struct kv_disk_ask batch_disk_ask(struct eng_seq *s);
+/* s, which has not started, awaits its prompt's pages from another engine. */
+void batch_await(struct eng_seq *s, const struct proto_hand *m, uint64_t now_ns);
 /* s computes one token next. */
 void batch_continue(struct step *st, struct eng_seq *s, uint64_t now);
 

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/kv/kv.h"
 #include "engine/kv/kv_disk.h"
+#include "engine/kv/kv_hand.h"
 #include "engine/kv/kv_swap.h"
 #include "engine/lora/lora.h"
 #include "engine/model/model.h"
@@ -85,6 +86,7 @@ struct eng_model {
 	struct kv_swap *swap;              /* NULL: no swapping */
 	struct prefix_tree *prefix;
 	struct kv_disk *disk; /* NULL: no page of it is on disk */
+	struct kv_hand *hand; /* NULL: none of its pages pass between engines */
 	struct sched *sched;
 	uint32_t n_ctx;     /* limit for one sequence, given its pool */
 	uint32_t max_pages; /* page indices of one sequence */
@@ -141,8 +143,9 @@ struct engine {
 	struct kn_ops const *ops;
 
 	struct eng_model *models;
-	struct disk_tier *disk; /* of the models' pages; NULL: there is none */
-	struct engine_erases {  /* under the index's lock */
+	struct disk_tier *disk;          /* of the models' pages; NULL: there is none */
+	struct hand_writer *hand_writer; /* NULL: it offers no pages to others */
+	struct engine_erases {           /* under the index's lock */
 		uint64_t tenants[ENGINE_ERASES];
 		uint32_t n;
 		bool all; /* there were too many */
@@ -242,6 +245,12 @@ void kv_tier_close(struct engine *e);
 int kv_tier_join(struct eng_model *m);
 /* Any thread: the tier's figures, for engine_stats. */
 void kv_tier_stats(const struct engine *e, struct proto_stats *out);
+
+/* Opens this engine's section of the hand-over area, if it has one. SL_ENOMEM. */
+int hand_open(struct engine *e);
+void hand_close(struct engine *e);
+/* Loader: m's pages may pass between engines from now on, if they can. SL_ENOMEM. */
+int hand_join(struct eng_model *m);
 
 /* ---- load.c ---- */
 void *loader_main(void *engine);

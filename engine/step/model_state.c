@@ -99,7 +99,7 @@ void model_state_set(struct engine *e, struct eng_model *m, enum proto_model_sta
 		m->shown.n_vocab = (uint32_t)m->info.arch.n_vocab;
 		m->shown.n_params = m->info.n_params;
 		m->shown.n_embd = (uint32_t)m->info.arch.n_embd;
-		m->shown.does = (uint8_t)model_does(&m->info.arch);
+		m->shown.does = (uint8_t)(model_does(&m->info.arch) | (m->hand != NULL ? PROTO_DOES_HAND_OVER : 0));
 		m->shown.n_lengths = (uint8_t)m->info.arch.n_lengths;
 		for (int i = 0; i < m->info.arch.n_lengths; i++)
 			m->shown.lengths[i] = (uint32_t)m->info.arch.lengths[i];

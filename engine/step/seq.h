@@ -28,6 +28,7 @@
 #include "base/proto/proto.h"
 #include "engine/sched/idmap.h"
 #include "engine/kv/kv_disk.h"
+#include "engine/kv/kv_hand.h"
 #include "engine/kv/kv_swap.h"
 #include "engine/sched/wait_limits.h"
 #include "engine/sched/ngram.h"
@@ -99,6 +100,8 @@ struct seq_signals {
 	uint32_t credit;
 	bool cancel, fresh;
 	bool displaced; /* by a new request, unless it has begun */
+	bool hand_over;
+	struct proto_hand hand; /* what 0: none */
 };
 
 /* Speculation (engine/step/spec_step.c). */
@@ -180,6 +183,7 @@ struct eng_seq {
 	struct kv_swapped swapped;   /* its pages in host memory while it has no slot */
 	bool arriving;               /* their copies to the device may be in flight */
 	struct kv_disk_turn on_disk; /* whether it looked for its pages there */
+	struct kv_hand_turn hand;    /* its prompt's pages pass between engines */
 	struct prefix_path path;
 	struct prefix_waiter waiter;
 	struct sampler_state said; /* for the penalties; empty when there are none */

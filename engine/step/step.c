@@ -55,6 +55,10 @@ static void free_resources(struct step *st, struct eng_seq *s, uint64_t now)
 {
 	batch_release(s);
 	seq_swap_drop(s);
+	if (s->model != NULL && s->model->hand != NULL) {
+		kv_hand_end(s->model->hand, &s->hand);
+		kv_hand_leave(s->model->hand, &s->hand);
+	}
 	if (s->model != NULL) {
 		sched_remove(s->model->sched, &s->sched);
 		batch_wake(s->model, now);
@@ -489,6 +493,20 @@ static void displace(struct step *st, struct eng_seq *s)
 		    "The server is busy: this request had to make room for others.");
 }
 
+/* Its prompt's pages come from another engine, or go to one. */
+static void hand(struct step *st, struct eng_seq *s, const struct proto_hand *m)
+{
+	struct eng_event ev = {.kind = ENG_HANDED, .id = s->node.key, .u.handed.why = PROTO_HANDED_UNFIT};
+	if (s->state == SEQ_DONE)
+		return;
+	if (m->what == PROTO_HAND_OFFER)
+		kv_hand_offer(&s->hand, m, clock_now_ns());
+	else if (s->state == SEQ_WAITING && s->started_ns == 0 && s->model->hand != NULL && !s->unshared && !s->embed)
+		batch_await(s, m, clock_now_ns());
+	else
+		st->e->on_event(st->e->on_event_ctx, &ev);
+}
+
 static void take_signals(struct step *st)
 {
 	struct engine *e = st->e;
@@ -502,13 +520,18 @@ static void take_signals(struct step *st)
 		list_remove(&s->signals.in_signaled);
 		struct seq_signals k = s->signals;
 		s->signals.credit = 0;
-		s->signals.fresh = s->signals.displaced = false;
+		s->signals.fresh = s->signals.displaced = s->signals.hand_over = false;
+		s->signals.hand.what = 0;
 		pthread_mutex_unlock(&e->index_lock);
 		if (k.fresh) {
 			list_push_back(&st->all, &s->in_all);
 			if (s->deadline_ns != UINT64_MAX)
 				heap_insert(&st->deadlines, &s->by_deadline);
 		}
+		if (k.hand.what != 0)
+			hand(st, s, &k.hand);
+		if (k.hand_over)
+			kv_hand_over(&s->hand);
 		if (k.credit > 0 && s->choices != NULL)
 			choices_credit(st, s, k.credit);
 		else
@@ -708,6 +731,26 @@ static void turn_disk(struct engine *e)
 	}
 }
 
+/* Takes pages from other engines, and frees what they have taken. True: it is to be called again soon. */
+static bool turn_hand(struct engine *e)
+{
+	uint64_t now = clock_now_ns();
+	bool soon = false;
+	if (e->cfg.hand_area == NULL)
+		return false;
+	if (e->hand_writer != NULL)
+		hand_writer_tick(e->hand_writer, now);
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (!is_ready(m) || !kv_hand_waiting(m->hand))
+			continue;
+		kv_hand_tick(m->hand, now);
+		batch_wake(m, now);
+		soon = soon || kv_hand_waiting(m->hand);
+	}
+	return soon;
+}
+
 void *step_main(void *engine)
 {
 	struct engine *e = engine;
@@ -722,11 +765,12 @@ void *step_main(void *engine)
 		take_mail(st, mail);
 		kv_rebalance_follow_pressure(e);
 		turn_disk(e);
+		bool soon = turn_hand(e);
 		uint64_t next = check_deadlines(st);
 		bool worked = step_some_model(st, &next);
 		free_ended(st);
 		publish_pages(e);
-		uint64_t now = clock_now_ns(), latest = now + STEP_SLEEP_MS * NS_PER_MS;
+		uint64_t now = clock_now_ns(), latest = now + (soon ? HAND_TICK_MS : STEP_SLEEP_MS) * NS_PER_MS;
 		model_residency_tick(st, now);
 		uint64_t turn = adapter_turns_tick(st, now);
 		next = turn < next ? turn : next;

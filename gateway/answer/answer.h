@@ -128,6 +128,7 @@ struct answer_told {
 	uint32_t queue_us, prefill_us, decode_us, n_drafted, n_accepted;
 	struct observed_gaps gaps;
 	struct route_choice route; /* n_candidates 0: unknown */
+	struct prefill_choice prefill;
 	unsigned n_remade;
 };
 

@@ -79,6 +79,7 @@ void answer_observe_keep(struct answer_run *run)
 	run->told.gaps = gen_gaps(run->gen);
 	if (route != NULL)
 		run->told.route = *route;
+	run->told.prefill = *gen_prefill(run->gen);
 	run->told.n_remade = gen_n_remade(run->gen);
 	if (state != GEN_FINISHED && state != GEN_FAILED)
 		return;
@@ -147,6 +148,18 @@ void answer_remake(const struct answer *a, struct answer_run *run, struct submit
 	run->told.route = *gen_route(run->gen);
 }
 
+static void set_prefill(const struct answer *a, const struct prefill_choice *p, struct observed_route *out)
+{
+	if (p->why == PREFILL_UNDECIDED)
+		return;
+	out->prefill = prefill_why_name(p->why);
+	out->prefill_engine = p->engine >= 0 ? engine_link_name(a->app->link, p->engine) : NULL;
+	out->handed = p->handed ? prefill_end_name(p->end) : NULL;
+	out->n_missing = p->n_missing;
+	out->n_pages = p->n_pages;
+	out->waited_us = p->waited_us;
+}
+
 void answer_route(struct answer *a, struct observed_route *out)
 {
 	struct answer_run *first = &a->runs[0];
@@ -167,6 +180,7 @@ void answer_route(struct answer *a, struct observed_route *out)
 				       .queue = c->parts[GW_ROUTE_QUEUE],
 				       .recent = c->parts[GW_ROUTE_RECENT],
 				       .cached = c->cached};
+	set_prefill(a, &first->told.prefill, out);
 }
 
 /* Not a reader of another's generation, nor what a client's own request was wrong in, or a newer one replaced. */

@@ -683,6 +683,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		engine_link_expect(app->link, t->cfg->models, t->cfg->n_models);
 	for (int i = 0; i < t->cfg->n_engines && rc == 0; i++)
 		rc = engine_link_add(app->link, t->cfg->engines[i].name, t->cfg->engines[i].socket, err);
+	for (int i = 0; i <= t->cfg->n_engines && rc == 0; i++)
+		engine_link_set_role(app->link, i, i == 0 ? t->cfg->engine_role : t->cfg->engines[i - 1].role);
 	if (rc == 0 && ((rc = replay_store_create(app, &app->replay_store)) != 0 ||
 			(rc = replay_sweep_create(app->replay_store, &app->replay_sweep)) != 0))
 		sl_errf(err, rc, "no memory for the application");

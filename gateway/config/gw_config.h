@@ -218,10 +218,23 @@ struct gw_routing {
 	double weights[GW_ROUTE_PARTS];
 };
 
+/* Where prompts are computed (gateway/generation/prefill_choice.h). */
+struct gw_prefill {
+	int64_t tokens, queue, busy, busy_tokens, local_priority;
+	uint64_t wait_ms; /* that a sequence waits for its pages */
+};
+
+enum gw_engine_role {
+	GW_ENGINE_BOTH,    /* gets requests and computes their prompts */
+	GW_ENGINE_PREFILL, /* computes prompts for engines of role decode */
+	GW_ENGINE_DECODE,  /* gets requests, whose prompts one of role prefill may compute */
+};
+
 /* A further engine process. */
 struct gw_engine {
 	const char *name;
 	char socket[108];
+	int role; /* enum gw_engine_role */
 };
 enum { GW_MAX_ENGINES = 8 /* the first one included */ };
 /* Who may use an adapter, or (prefix) all of a base that have no entry of their own. */
@@ -264,11 +277,13 @@ struct gw_config {
 	int forwarded;                       /* enum forwarded_kind: the header field that they write */
 	char *engine_socket;
 	struct gw_engine engines[GW_MAX_ENGINES - 1];
-	int n_engines; /* further ones */
+	int n_engines;   /* further ones */
+	int engine_role; /* of the first one; enum gw_engine_role */
 	const char
 	    *models[256]; /* names of all engines' models, in the order of the configuration, as far as it has them */
 	int n_models;
 	struct gw_routing routing;
+	struct gw_prefill prefill;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
 	char *anonymous;                  /* the tier of requests without a key; "": they are refused */

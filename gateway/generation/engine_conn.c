@@ -514,6 +514,16 @@ void engine_conn_credit(struct engine_conn *l, uint64_t id, uint32_t n_tokens)
 	link_flush_soon(l);
 }
 
+void engine_conn_hand(struct engine_conn *l, uint64_t id, const struct proto_hand *m)
+{
+	if (l->state != LINK_UP || asked_for(l, id) == NULL)
+		return;
+	/* One that is lost: the sequence waits in vain, until its deadline. */
+	if (proto_put_hand(&l->out, id, m) != 0)
+		l->overrun = true;
+	link_flush_soon(l);
+}
+
 void engine_conn_keep(struct engine_conn *l, const struct proto_keep *k)
 {
 	/* One without room is lost: the time of before applies. Like prompts, they leave room to credit. */

@@ -55,6 +55,7 @@ size_t engine_conn_n_active(const struct engine_conn *c);
 int engine_conn_submit(struct engine_conn *c, const struct proto_submit *req, const struct link_listener *listener,
 		       void *ctx, uint64_t *id);
 void engine_conn_lane(struct engine_conn *c, uint64_t id, uint32_t lane);
+void engine_conn_hand(struct engine_conn *c, uint64_t id, const struct proto_hand *m);
 void engine_conn_credit(struct engine_conn *c, uint64_t id, uint32_t n_tokens);
 void engine_conn_keep(struct engine_conn *c, const struct proto_keep *k);
 void engine_conn_levels(struct engine_conn *c);

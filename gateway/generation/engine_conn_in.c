@@ -117,6 +117,11 @@ static int on_sequence(struct engine_conn *l, const struct proto_head *h, const 
 		rc = proto_get_verified(p, h->length, &m, err);
 		if (rc == 0 && s.listener != NULL && s.listener->on_verified != NULL)
 			s.listener->on_verified(s.ctx, &m);
+	} else if (h->type == PROTO_HANDED) {
+		struct proto_handed m;
+		rc = proto_get_handed(p, h->length, &m, err);
+		if (rc == 0 && s.listener != NULL && s.listener->on_handed != NULL)
+			s.listener->on_handed(s.ctx, &m);
 	} else if (h->type == PROTO_EMBEDDING) {
 		struct proto_embedding m;
 		rc = proto_get_embedding(p, h->length, &m, err);
@@ -187,6 +192,7 @@ static int on_frame(struct engine_conn *l, const struct proto_head *h, const uin
 	case PROTO_CHOICE:
 	case PROTO_VERIFIED:
 	case PROTO_EMBEDDING:
+	case PROTO_HANDED:
 	case PROTO_DONE: return on_sequence(l, h, p, err);
 	case PROTO_COUNTED: return on_counted(l, h, p, err);
 	case PROTO_PREFIXES: return on_prefixes(l, p, h->length, err);

@@ -33,6 +33,7 @@ struct engine_link {
 	struct engine_conn *conns[ENGINE_LINK_MAX];
 	char names[ENGINE_LINK_MAX][NAME_BYTES];
 	uint64_t hashes[ENGINE_LINK_MAX]; /* of the names */
+	int roles[ENGINE_LINK_MAX];       /* enum gw_engine_role */
 	int n_models;
 	struct link_model models[PROTO_MAX_MODELS];
 	char names_of[PROTO_MAX_MODELS][PROTO_MAX_NAME + 1]; /* kept when no engine has the model any more */
@@ -206,6 +207,24 @@ static void merge(struct engine_link *l)
 
 /* ---- what the engines report ---- */
 
+/* Can engine k serve the model? */
+static bool can_serve(const struct engine_link *l, int model, int k)
+{
+	const struct link_model *m = model_at(l, model, k);
+	return m != NULL && engine_conn_takes(l->conns[k]) && m->state == PROTO_MODEL_READY;
+}
+
+/* Does engine k get requests for the model? One that computes prompts for others does if no other engine can. */
+static bool is_candidate(const struct engine_link *l, int model, int k)
+{
+	if (!can_serve(l, model, k) || l->roles[k] != GW_ENGINE_PREFILL)
+		return can_serve(l, model, k);
+	for (int i = 0; i < l->n_conns; i++)
+		if (l->roles[i] != GW_ENGINE_PREFILL && can_serve(l, model, i))
+			return false;
+	return true;
+}
+
 static int number_of(const struct engine_link *l, const struct engine_conn *c)
 {
 	int k = 0;
@@ -218,7 +237,7 @@ static int number_of(const struct engine_link *l, const struct engine_conn *c)
 static void best_load(const struct engine_link *l, int i, struct proto_load *m)
 {
 	for (int k = 0; k < l->n_conns; k++) {
-		if (l->local[i][k] < 0 || !engine_conn_up(l->conns[k]))
+		if (l->local[i][k] < 0 || !is_candidate(l, i, k))
 			continue;
 		const struct proto_load *other = engine_conn_load(l->conns[k], l->local[i][k]);
 		m->idle = m->idle || other->idle;
@@ -291,6 +310,8 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 	*out = l;
 	return 0;
 }
+
+void engine_link_set_role(struct engine_link *l, int engine, int role) { l->roles[engine] = role; }
 
 void engine_link_destroy(struct engine_link *l)
 {
@@ -407,13 +428,6 @@ const struct proto_figures *engine_link_figures(const struct engine_link *l, int
 	return &l->sums->figures;
 }
 
-/* Can engine k serve the model? */
-static bool can_serve(const struct engine_link *l, int model, int k)
-{
-	const struct link_model *m = model_at(l, model, k);
-	return m != NULL && engine_conn_takes(l->conns[k]) && m->state == PROTO_MODEL_READY;
-}
-
 bool engine_link_serves(const struct engine_link *l, int model)
 {
 	for (int k = 0; k < l->n_conns; k++)
@@ -428,7 +442,7 @@ static int soonest(const struct engine_link *l, int model, uint8_t priority)
 	int best = -1;
 	uint64_t least = 0;
 	for (int k = 0; k < l->n_conns; k++) {
-		if (!can_serve(l, model, k))
+		if (!is_candidate(l, model, k))
 			continue;
 		uint64_t ms = engine_conn_wait_ms(l->conns[k], l->local[model][k], priority);
 		if (best < 0 || ms < least) {
@@ -448,7 +462,7 @@ uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t pri
 bool engine_link_idle(const struct engine_link *l, int model)
 {
 	for (int k = 0; k < l->n_conns; k++)
-		if (can_serve(l, model, k) && engine_conn_idle(l->conns[k], l->local[model][k]))
+		if (is_candidate(l, model, k) && engine_conn_idle(l->conns[k], l->local[model][k]))
 			return true;
 	return false;
 }
@@ -539,13 +553,13 @@ static int route(struct engine_link *l, const struct proto_submit *req)
 	struct route_candidate all[ENGINE_LINK_MAX];
 	int n = 0;
 	for (int k = 0; k < l->n_conns; k++)
-		n += req->model < PROTO_MAX_MODELS && can_serve(l, req->model, k);
+		n += req->model < PROTO_MAX_MODELS && is_candidate(l, req->model, k);
 	l->digests.n = 0;
 	if (n > 1)
 		prefix_digests_make(req->prompt_kind, req->prompt, &l->digests);
 	n = 0;
 	for (int k = 0; k < l->n_conns; k++)
-		if (req->model < PROTO_MAX_MODELS && can_serve(l, req->model, k))
+		if (req->model < PROTO_MAX_MODELS && is_candidate(l, req->model, k))
 			all[n++] = candidate_of(l, req, k);
 	l->choice = route_choose(&l->t->cfg->routing, all, n, n > 1 ? key_of(l, req) : 0, l->turn);
 	l->turn += route_took_turn(&l->choice);
@@ -569,6 +583,48 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
 	prefix_view_send(engine_conn_prefixes(l->conns[k]), &l->digests, &whose, gw_now(l->t));
 	route_count(l->names[k], l->choice.policy, l->choice.cached > 0);
 	return 0;
+}
+
+/* ---- prompts that are computed apart ---- */
+
+int engine_link_role(const struct engine_link *l, int k) { return l->roles[k]; }
+
+int engine_link_engine_of(const struct engine_link *l, uint64_t id)
+{
+	return id != 0 && conn_of(l, id) != NULL ? (int)(id >> ID_SHIFT) : -1;
+}
+
+bool engine_link_hands_over(const struct engine_link *l, int model, int k)
+{
+	return model < PROTO_MAX_MODELS && can_serve(l, model, k) &&
+	       (model_at(l, model, k)->does & PROTO_DOES_HAND_OVER) != 0;
+}
+
+size_t engine_link_n_active(const struct engine_link *l, int k) { return engine_conn_n_active(l->conns[k]); }
+
+int engine_link_prefiller(const struct engine_link *l, int model)
+{
+	int best = -1;
+	for (int k = 0; k < l->n_conns; k++)
+		if (l->roles[k] == GW_ENGINE_PREFILL && engine_link_hands_over(l, model, k) &&
+		    (best < 0 || engine_link_n_active(l, k) < engine_link_n_active(l, best)))
+			best = k;
+	return best;
+}
+
+int engine_link_submit_at(struct engine_link *l, int k, const struct proto_submit *req,
+			  const struct link_listener *listener, void *ctx, uint64_t *id)
+{
+	struct proto_submit its = *req;
+	its.model = local_model(l, req->model, k);
+	return engine_conn_submit(l->conns[k], &its, listener, ctx, id);
+}
+
+void engine_link_hand(struct engine_link *l, uint64_t id, const struct proto_hand *m)
+{
+	struct engine_conn *c = conn_of(l, id);
+	if (c != NULL)
+		engine_conn_hand(c, id, m);
 }
 
 const struct route_choice *engine_link_choice(const struct engine_link *l) { return &l->choice; }

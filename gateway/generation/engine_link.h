@@ -29,6 +29,9 @@ enum { ENGINE_LINK_MAX = GW_MAX_ENGINES };
 int engine_link_create(struct gw_thread *t, const char *socket_path, struct engine_link **out, struct sl_err *err);
 /* One more engine, before the loop runs again. SL_ELIMIT: there are ENGINE_LINK_MAX. */
 int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err);
+/* enum gw_engine_role; at first all have GW_ENGINE_BOTH. One of role prefill gets a request only if no other engine can
+ * serve it. Before the loop runs. */
+void engine_link_set_role(struct engine_link *l, int engine, int role);
 /* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);
 
@@ -71,6 +74,21 @@ uint64_t engine_link_place_us(const struct engine_link *l, int model, uint8_t pr
 void engine_link_on_load(struct engine_link *l, void (*on_load)(void *ctx, const struct proto_load *m), void *ctx);
 /* on_state is called when a connection has gone down and when a model's state was reported. */
 void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), void *ctx);
+
+/* ---- prompts that are computed apart (hand_over.h) ---- */
+
+int engine_link_role(const struct engine_link *l, int engine);
+/* Of a sequence; -1: it has none. */
+int engine_link_engine_of(const struct engine_link *l, uint64_t id);
+/* The engine of role prefill with the fewest requests that can compute prompts of the model for others; -1: none. */
+int engine_link_prefiller(const struct engine_link *l, int model);
+/* Can this engine take pages of the model's prompts from others? */
+bool engine_link_hands_over(const struct engine_link *l, int model, int engine);
+size_t engine_link_n_active(const struct engine_link *l, int engine);
+/* As engine_link_submit, to this engine. */
+int engine_link_submit_at(struct engine_link *l, int engine, const struct proto_submit *req,
+			  const struct link_listener *listener, void *ctx, uint64_t *id);
+void engine_link_hand(struct engine_link *l, uint64_t id, const struct proto_hand *m);
 
 /* Why the last sequence that was submitted went where it did. */
 const struct route_choice *engine_link_choice(const struct engine_link *l);

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "gateway/generation/engine_link.h"
+#include "gateway/generation/hand_over.h"
 #include "gateway/generation/remake.h"
 
 enum {
@@ -60,6 +61,8 @@ struct generation {
 	uint64_t queued_ns;
 	uint32_t lane;
 	unsigned n_remade;
+	struct hand_over *hand; /* NULL: its engine computes its prompt */
+	struct prefill_choice prefill;
 	struct route_choice route; /* of its sequence; n_candidates 0: there was none */
 };
 
@@ -125,11 +128,18 @@ struct http_hold *gen_take_hold(struct generation *g)
 	return hold;
 }
 
+static void end_hand_over(struct generation *g)
+{
+	hand_over_end(g->hand);
+	g->hand = NULL;
+}
+
 static void on_stopped(void *hold) { http_release(hold); }
 
 static void forget(struct generation *g)
 {
 	const struct gen_source *source = g->source;
+	end_hand_over(g);
 	g->source = NULL;
 	if (source != NULL)
 		source->leave(g->source_ctx, gen_take_hold(g));
@@ -144,6 +154,7 @@ static void generation_free(struct generation *g)
 {
 	BUG_IF(g->reader != NULL, "a generation is freed in the middle of what it reads");
 	gw_defer_cancel(&g->feed);
+	end_hand_over(g);
 	if (g->log != &g->own)
 		token_log_unref(g->log);
 	token_log_dispose(&g->own);
@@ -293,6 +304,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 	struct generation *g = ctx;
 	struct proto_done done = *m;
 	g->link_id = 0;
+	end_hand_over(g);
 	if (m->finish == PROTO_FINISH_CANCELLED && make_again(g))
 		return;
 	if (!is_over(g))
@@ -318,10 +330,18 @@ static void on_lost(void *ctx)
 {
 	struct generation *g = ctx;
 	g->link_id = 0;
+	end_hand_over(g);
 	if (make_again(g))
 		return;
 	if (is_over(g))
 		fail(g, PROTO_ERR_NOT_READY, "The engine stopped unexpectedly. It is being restarted.");
+}
+
+static void on_handed(void *ctx, const struct proto_handed *m)
+{
+	struct generation *g = ctx;
+	if (g->hand != NULL)
+		hand_over_take(g->hand, m, &g->prefill);
 }
 
 static void soon(const void *ctx)
@@ -338,7 +358,8 @@ static const struct link_listener listener = {.on_queued = on_queued,
 					      .on_done = on_done,
 					      .on_lost = on_lost,
 					      .soon = soon,
-					      .on_prompt = on_prompt};
+					      .on_prompt = on_prompt,
+					      .on_handed = on_handed};
 const struct link_listener gen_told = {
     .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
 
@@ -401,6 +422,8 @@ void gen_remake(struct generation *g, struct submit_frame *frame, const struct p
 }
 
 const struct route_choice *gen_route(const struct generation *g) { return g->fed || g->joined ? NULL : &g->route; }
+
+const struct prefill_choice *gen_prefill(const struct generation *g) { return &g->prefill; }
 
 unsigned gen_n_remade(const struct generation *g) { return g->n_remade; }
 
@@ -577,10 +600,14 @@ void gen_admit(struct generation *g)
 		return;
 	g->admitted = true;
 	gen_set_state(g, GEN_RUNNING);
-	if (g->joined)
+	if (g->joined) {
 		gw_defer(g->t, &g->feed);
-	else
-		give_credit(g, g->window);
+		return;
+	}
+	if (g->link_id != 0)
+		g->hand = hand_over_begin(g->t, g->link_id, g->again != NULL ? remake_submitted(g->again) : NULL,
+					  &g->log->queued, &g->prefill);
+	give_credit(g, g->window);
 }
 
 bool gen_peek(const struct generation *g, const struct subscriber *s, uint32_t max_tokens, struct gen_chunk *out)

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/proto/proto.h"
+#include "gateway/generation/prefill_choice.h"
 #include "gateway/generation/routing.h"
 #include "gateway/generation/token_log.h"
 #include "gateway/loop/prefetch.h"
@@ -55,6 +56,8 @@ struct submit_frame;
 void gen_remake(struct generation *g, struct submit_frame *frame, const struct proto_submit *s, bool begun);
 /* Why it went to its engine; NULL: it has no sequence of its own. It may have been made again since: the latest. */
 const struct route_choice *gen_route(const struct generation *g);
+/* Where its prompt is computed, once it is admitted; made again: as it was first. */
+const struct prefill_choice *gen_prefill(const struct generation *g);
 unsigned gen_n_remade(const struct generation *g);
 /* Right after gen_start: its frames are handled together with others of that lane (engine_link_lane). */
 void gen_lane(struct generation *g, uint32_t lane);

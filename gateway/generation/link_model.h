@@ -21,6 +21,7 @@ struct link_listener {
 	void (*soon)(const void *ctx);
 	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m);
 	void (*on_embedding)(void *ctx, const struct proto_embedding *m);
+	void (*on_handed)(void *ctx, const struct proto_handed *m);
 };
 
 struct link_model {

@@ -40,6 +40,8 @@ void remake_destroy(struct remake *r)
 	sl_free(r);
 }
 
+const struct proto_submit *remake_submitted(const struct remake *r) { return &r->s; }
+
 const struct proto_submit *remake_begin(struct remake *r, uint64_t now_ns)
 {
 	uint64_t passed_ms = (now_ns - r->since_ns) / NS_PER_MS, n = 0;

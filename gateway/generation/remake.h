@@ -23,6 +23,8 @@ struct remake;
  * now: when it was submitted. NULL: no memory. */
 struct remake *remake_create(struct submit_frame *frame, const struct proto_submit *s, bool begun, uint64_t now_ns);
 void remake_destroy(struct remake *r); /* NULL allowed */
+/* As it was submitted first. */
+const struct proto_submit *remake_submitted(const struct remake *r);
 /* What to submit again, with what is left of the deadline and without the pace for tokens that were sent. NULL: it
  * can't be made again. */
 const struct proto_submit *remake_begin(struct remake *r, uint64_t now_ns);

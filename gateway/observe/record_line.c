@@ -103,6 +103,19 @@ static int put_counts(struct sl_buf *out, const struct observed *o)
 	return rc == 0 && o->continued ? buf_append_str(out, ",\"continued\":true") : rc;
 }
 
+static int put_prefill(struct sl_buf *out, const struct observed_route *r)
+{
+	if (r->prefill == NULL)
+		return 0;
+	int rc = buf_printf(out, ",\"prefill\":{\"where\":\"%s\",\"missing\":%u", r->prefill, r->n_missing);
+	if (rc == 0)
+		rc = put_text(out, "engine", r->prefill_engine);
+	if (rc == 0 && r->handed != NULL)
+		rc = buf_printf(out, ",\"end\":\"%s\",\"pages\":%u,\"wait_ms\":%.4g", r->handed, r->n_pages,
+				r->waited_us / 1e3);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
+}
+
 static int put_route(struct sl_buf *out, const struct observed_route *r)
 {
 	int rc = put_text(out, "engine", r->engine);
@@ -113,6 +126,8 @@ static int put_route(struct sl_buf *out, const struct observed_route *r)
 			"\"cache\":%.4g,\"queue\":%.4g,\"recent\":%.4g,\"cached\":%.4g}",
 			r->policy, r->n_engines, r->cost, r->occupancy, r->active, r->cache, r->queue, r->recent,
 			r->cached);
+	if (rc == 0)
+		rc = put_prefill(out, r);
 	return rc == 0 ? put_number(out, "remade", r->n_remade > 0, r->n_remade) : rc;
 }
 

@@ -26,7 +26,7 @@ const silent = (tool, ...args) => {
 const plain = (roff) => roff.replaceAll('\\-', '-').replaceAll('\\(aq', '\'').replaceAll(' \\ ', ' ');
 
 // What only the supervisor passes to its children.
-const INTERNAL = ['beat-fd', 'handover-fd', 'takeover', 'sockets-stay', 'broker-fd', 'state-fd', 'run-as'];
+const INTERNAL = ['beat-fd', 'handover-fd', 'takeover', 'sockets-stay', 'broker-fd', 'state-fd', 'kv-fd', 'run-as'];
 /** The options that the commands' tables have. */
 function options() {
   const out = new Set();

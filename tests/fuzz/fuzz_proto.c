@@ -104,6 +104,15 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	case 20:
 		return seed_of(PROTO_ADAPTER, proto_put_adapter(&frame, 1, &(struct proto_adapter){true, word, word}),
 			       out, max);
+	case 21:
+		return seed_of(
+		    PROTO_HAND,
+		    proto_put_hand(&frame, 1, &(struct proto_hand){PROTO_HAND_AWAIT, .writer = 1, .handle = 9}), out,
+		    max);
+	case 22:
+		return seed_of(PROTO_HANDED,
+			       proto_put_handed(&frame, 1, &(struct proto_handed){PROTO_HANDED_LATE, .n_pages = 3}),
+			       out, max);
 	case 10: return seed_of(PROTO_BYE, proto_put_bye(&frame, &(struct proto_bye){word}), out, max);
 	case 11:
 		return seed_of(
@@ -230,6 +239,8 @@ static void check_payload(uint8_t type, const uint8_t *p, size_t n)
 	case PROTO_LEVELS: AGAIN(levels, LEVELS)
 	case PROTO_ERASE: AGAIN(erase, ERASE)
 	case PROTO_ADAPTER: AGAIN(adapter, ADAPTER, 1)
+	case PROTO_HAND: AGAIN(hand, HAND, 1)
+	case PROTO_HANDED: AGAIN(handed, HANDED, 1)
 	case PROTO_MODEL: AGAIN(model, MODEL)
 	case PROTO_QUEUED: AGAIN(queued, QUEUED, 1)
 	case PROTO_TOKENS:

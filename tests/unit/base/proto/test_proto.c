@@ -18,7 +18,7 @@
 
 #include "base/proto/proto.h"
 
-enum { N_FRAMES = 23 };
+enum { N_FRAMES = 25 };
 
 #define STR(s) ((struct proto_str){s, sizeof(s) - 1})
 
@@ -51,6 +51,8 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		struct proto_levels levels;
 		struct proto_erase erase;
 		struct proto_adapter adapter;
+		struct proto_hand hand;
+		struct proto_handed handed;
 		struct proto_model model;
 		struct proto_queued queued;
 		struct proto_tokens tokens;
@@ -79,6 +81,8 @@ static int decode(uint8_t type, uint64_t id, const uint8_t *p, size_t n, struct 
 		TYPE(PROTO_LEVELS, levels, proto_put_levels(out, &u.levels));
 		TYPE(PROTO_ERASE, erase, proto_put_erase(out, &u.erase));
 		TYPE(PROTO_ADAPTER, adapter, proto_put_adapter(out, id, &u.adapter));
+		TYPE(PROTO_HAND, hand, proto_put_hand(out, id, &u.hand));
+		TYPE(PROTO_HANDED, handed, proto_put_handed(out, id, &u.handed));
 		TYPE(PROTO_MODEL, model, proto_put_model(out, &u.model));
 		TYPE(PROTO_QUEUED, queued, proto_put_queued(out, id, &u.queued));
 		TYPE(PROTO_CHOICE, choice, proto_put_choice(out, id, &u.choice));
@@ -331,6 +335,10 @@ static void frames(struct sl_buf frame[N_FRAMES])
 	assert_int_equal(proto_put_erase(&frame[20], &(struct proto_erase){0x1122334455667789}), 0);
 	assert_int_equal(proto_put_adapter(&frame[22], 9, &(struct proto_adapter){true, STR("style"), STR("a/style")}),
 			 0);
+	assert_int_equal(
+	    proto_put_hand(&frame[23], 9, &(struct proto_hand){PROTO_HAND_AWAIT, 3, 0x1122334455667788, 48, 2000}), 0);
+	assert_int_equal(
+	    proto_put_handed(&frame[24], 9, &(struct proto_handed){PROTO_HANDED_LATE, 7, 1ull << 33, 5000, 1}), 0);
 	assert_int_equal(proto_put_submit(&frame[15], 9, &given_submit), 0);
 	static const float three[] = {1.5f, -0.0f, 3e-39f};
 	assert_int_equal(proto_put_embedding(&frame[17], 9, &(struct proto_embedding){.n = 3, .values = three}), 0);
@@ -418,7 +426,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_ADAPTER) || (type >= PROTO_MODEL && type <= PROTO_PREFIXES);
+		    (type >= PROTO_HELLO && type <= PROTO_HAND) || (type >= PROTO_MODEL && type <= PROTO_HANDED);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)

@@ -166,6 +166,11 @@ static void what_is_refused(void **state)
 	    {"engines.b.socket=/x", "--set: engines.b.socket: no such key"},
 	    {"engines.engine.threads=1", "--set: engines.engine.name: letters, digits"},
 	    {"engines.a/b.threads=1", "--set: engines.a/b.name: letters, digits"},
+	    {"engines.b.role=small", "--set: engines.b.role: "},
+	    {"engines.b.role=prefill", "--set: engines.b.role: 'prefill' needs another engine of role decode"},
+	    {"engine.role=decode", "--set: engine.role: 'decode' needs another engine of role prefill"},
+	    {"handover.memory=1MiB", "--set: handover.memory: "},
+	    {"handover.wait=0", "--set: handover.wait: "},
 	    {"gateway.routing.policy=best", "--set: gateway.routing.policy: "},
 	    {"gateway.routing.weights.cache=-1", "--set: gateway.routing.weights.cache: "},
 	};
@@ -187,6 +192,38 @@ static void what_is_refused(void **state)
 	assert_int_equal(sluice_config_load(&cfg, NULL, many, N(many) - 1, &err), 0);
 	sluice_config_free(&cfg);
 	assert_int_equal(sluice_config_load(&cfg, NULL, many, N(many), &err), SL_ERANGE);
+}
+
+/* Roles are the gateway's and the supervisor's: an engine's own process needs only its number. */
+static void roles(void **state)
+{
+	(void)state;
+	static const char *const split[] = {MODELS, "engine.role=decode", "engines.b.threads=1",
+					    "engines.p.role=prefill", "engines.d.role=decode"};
+	struct sluice_config cfg;
+	struct sl_err err;
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, sets, N(sets), NULL, &err), 0);
+	assert_int_equal(engines_prefill(&cfg), 0);
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, split, N(split), NULL, &err), 0);
+	const struct gw_config *g = &cfg.gateway;
+	assert_int_equal(g->engine_role, GW_ENGINE_DECODE);
+	assert_int_equal(g->engines[0].role, GW_ENGINE_BOTH); /* not as the first one's */
+	assert_int_equal(g->engines[1].role, GW_ENGINE_PREFILL);
+	assert_int_equal(g->engines[2].role, GW_ENGINE_DECODE);
+	assert_int_equal(engines_prefill(&cfg), 1 << 2);
+	assert_int_equal(engines_number(&cfg, NULL), 0);
+	assert_int_equal(engines_number(&cfg, "p"), 2);
+	assert_int_equal(g->prefill.tokens, 256);
+	assert_int_equal(g->prefill.queue, 10);
+	assert_int_equal(g->prefill.wait_ms, 30000);
+	assert_int_equal(cfg.handover_memory, 256 << 20);
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, split, N(split), "p", &err), 0);
+	assert_int_equal(engines_number(&cfg, "p"), 2);
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_restart("handover.memory"), RESTART_ALL);
+	assert_int_equal(sluice_config_restart("handover.tokens"), RESTART_NOT);
 }
 
 /* Which engine gets the files and calls of a device's driver: one that names a device, or takes one where there is one,
@@ -219,9 +256,13 @@ static void a_device_is_wanted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(an_item_is_a_section_with_a_name), cmocka_unit_test(a_device_is_wanted),
-	    cmocka_unit_test(the_first_one_and_the_gateway),    cmocka_unit_test(the_list_can_be_kept),
-	    cmocka_unit_test(a_changed_item_needs_a_restart),   cmocka_unit_test(what_is_refused),
+	    cmocka_unit_test(an_item_is_a_section_with_a_name),
+	    cmocka_unit_test(a_device_is_wanted),
+	    cmocka_unit_test(the_first_one_and_the_gateway),
+	    cmocka_unit_test(the_list_can_be_kept),
+	    cmocka_unit_test(a_changed_item_needs_a_restart),
+	    cmocka_unit_test(what_is_refused),
+	    cmocka_unit_test(roles),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

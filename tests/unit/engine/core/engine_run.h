@@ -41,7 +41,8 @@ struct answer {
 	uint32_t text_end[RUN_TOKENS]; /* of each token in text */
 	char text[8 * RUN_TOKENS];
 	size_t n_text;
-	bool counted, verified;
+	bool counted, verified, handed;
+	struct proto_handed handed_as;
 	uint16_t n_embedding;
 	float embedding[RUN_WIDTH];
 	struct proto_verified verified_as;
@@ -126,6 +127,11 @@ static inline void run_on_event(void *ctx, const struct eng_event *ev)
 		       "an EMBEDDING twice or too wide");
 		a->n_embedding = ev->u.embedding.n;
 		memcpy(a->embedding, ev->u.embedding.values, a->n_embedding * sizeof(float));
+		break;
+	case ENG_HANDED:
+		BUG_IF(a->handed || a->n_tokens > 0, "HANDED twice or too late");
+		a->handed = true;
+		a->handed_as = ev->u.handed;
 		break;
 	case ENG_CHOICE:
 		BUG_IF(a->n_choices_ended == PROTO_MAX_CHOICES, "too many CHOICEs");

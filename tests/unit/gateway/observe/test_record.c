@@ -60,6 +60,30 @@ static void a_whole_record(void **unused)
 	   "\"shared\":true}\n");
 }
 
+static void where_it_was_computed(void **unused)
+{
+	(void)unused;
+	struct observed o = {.request_id = "r", .model = "m", .ended_by = "stop", .status = 200};
+	o.route = (struct observed_route){
+	    .engine = "d", .policy = "cost", .n_engines = 1, .prefill = "short", .n_missing = 40};
+	is(&o, OBSERVED_NOT_JUDGED,
+	   "{\"time\":\"2023-11-14T22:13:20.123Z\",\"request_id\":\"r\",\"model\":\"m\",\"status\":200,"
+	   "\"ended_by\":\"stop\",\"good\":null,\"e2e_ms\":0.000,\"engine\":\"d\",\"routing\":{\"policy\":\"cost\","
+	   "\"of\":1,\"cost\":0,\"occupancy\":0,\"active\":0,\"cache\":0,\"queue\":0,\"recent\":0,\"cached\":0},"
+	   "\"prefill\":{\"where\":\"short\",\"missing\":40}}\n");
+	o.route.prefill = "apart";
+	o.route.prefill_engine = "p";
+	o.route.handed = "late";
+	o.route.n_pages = 3;
+	o.route.waited_us = 1500;
+	is(&o, OBSERVED_NOT_JUDGED,
+	   "{\"time\":\"2023-11-14T22:13:20.123Z\",\"request_id\":\"r\",\"model\":\"m\",\"status\":200,"
+	   "\"ended_by\":\"stop\",\"good\":null,\"e2e_ms\":0.000,\"engine\":\"d\",\"routing\":{\"policy\":\"cost\","
+	   "\"of\":1,\"cost\":0,\"occupancy\":0,\"active\":0,\"cache\":0,\"queue\":0,\"recent\":0,\"cached\":0},"
+	   "\"prefill\":{\"where\":\"apart\",\"missing\":40,\"engine\":\"p\",\"end\":\"late\",\"pages\":3,"
+	   "\"wait_ms\":1.5}}\n");
+}
+
 static void what_is_unknown_is_absent(void **unused)
 {
 	(void)unused;
@@ -77,7 +101,7 @@ static void what_is_unknown_is_absent(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_record),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_record), cmocka_unit_test(where_it_was_computed),
 					   cmocka_unit_test(what_is_unknown_is_absent)};
 	return cmocka_run_group_tests_name("record", tests, NULL, NULL);
 }
