@@ -27,6 +27,7 @@ const CAUSES = {
     [bucket('sluice_ttft_seconds', 'tier="paid"', '+Inf')]: ['+100', '+100'], 'sluice_tier_ttft_target_seconds{tier="paid"}': ['0.5', '0.5'] },
   SluiceStreamsBelowReadingSpeed: { 'sluice_slow_seconds_total{tier="paid",model="m"}': ['+120', '+6'] },
   SluiceRefusals: { 'sluice_load_refused_total{reason="late"}': ['+120', '+1'] },
+  SluiceEngineFails: { 'sluice_error_limits{}': ['1', '0'] },
   SluiceQueueGrows: { 'sluice_engine_waiting{}': ['+1', '0'] },
   SluicePrefixHitsLow: { 'sluice_engine_prefix_queries_total{}': ['+1000', '+1000'], 'sluice_engine_prefix_hits_total{}': ['+500', '+900'], 'sluice_engine_running{}': ['8', '8'] },
   SluiceKvPressure: { 'sluice_engine_preemptions_total{}': ['+60', '+1'] },
