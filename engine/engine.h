@@ -100,6 +100,12 @@ struct eng_config {
 	int max_waiting;          /* queued; beyond it, PROTO_ERR_OVERLOADED */
 	int step_tokens; /* token budget of a step: prefill is chunked to it. 0: few on a processor, many on a device */
 	uint32_t max_prompt_bytes;
+	/* By priority, while the device or the processor is slowed: the longest time between an answer's tokens that
+	 * steps may take (engine/sched/sched_ease.h); 0: no target. Without any nothing is watched. */
+	uint64_t ease_itl_ms[PROTO_PRIORITIES];
+	int slow_watch_ms;        /* between two looks; 0: 500 */
+	const char *nvml_library; /* NULL: the driver's; another for tests, of the device nvml_pci */
+	const char *nvml_pci;
 	int itl_target_ms; /* the most that prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
 	bool kv_one_group;           /* layers with a window keep all positions, as others do: for tests */

@@ -67,7 +67,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 15,
+	PROTO_VERSION = 16,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -575,6 +575,10 @@ struct proto_stats {
 	uint32_t adapters_here;                /* in memory */
 	uint64_t adapter_bytes;                /* that they take */
 	uint64_t adapter_loads, adapter_drops; /* into memory and out of it, so far */
+	/* 1: the device or the processor is slowed, and steps keep the tiers' targets; sequences that wait for it,
+	 * started; how often it came to that. */
+	uint32_t slowed, held;
+	uint64_t slowdowns;
 };
 
 /* What STATS has for the whole engine, of one model. */

@@ -50,6 +50,7 @@ static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const launch_ahead[] = {"auto", "off", NULL};
+static const char *const eases[] = {"auto", "off", NULL};
 static const char *const disk_policies[] = {"lru", "lfu", "ttl", NULL}; /* enum disk_policy */
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
@@ -223,6 +224,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.max_waiting", CONF_INT, ROOT(engine.max_waiting), "256", 1, 65536),
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "0", 0, 8192),
     ROW("engine.itl_target", CONF_DURATION, ROOT(engine.itl_target_ms), "50ms", 0, 60 * 1000),
+    ROW_ENUM("engine.ease", ROOT(engine.ease), "auto", eases),
     ROW("engine.prefix_cache", CONF_BOOL, ROOT(engine.prefix_cache), "true", 0, 0),
     ROW("engine.share_prefixes", CONF_BOOL, ROOT(engine.share_prefixes), "false", 0, 0),
     ROW_ENUM("engine.launch_ahead", ROOT(engine.launch_ahead), "auto", launch_ahead),

@@ -378,11 +378,15 @@ static int settle_weights(struct eng_model *m, int max_rows)
 static void watch_device(const struct eng_model *m)
 {
 	struct kn_stats s = {0};
-	if (atomic_load(&m->e->watch) != NULL || m->ops->stats == NULL)
+	if (atomic_load(&m->e->watch) != NULL)
+		return;
+	if (m->e->cfg.nvml_pci != NULL)
+		atomic_store(&m->e->watch, device_watch_start(m->e->cfg.nvml_library, m->e->cfg.nvml_pci));
+	if (m->e->cfg.nvml_pci != NULL || m->ops->stats == NULL)
 		return;
 	m->ops->stats(m->backend, &s);
 	if (s.pci[0] != '\0')
-		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
+		atomic_store(&m->e->watch, device_watch_start(m->e->cfg.nvml_library, s.pci));
 }
 
 /* Everything except the pages. */

@@ -376,6 +376,8 @@ static void add_stats(struct proto_stats *to, const struct proto_stats *from)
 	ADD(swap_places), ADD(swap_used), ADD(kv_bytes), ADD(kv_withheld), ADD(kv_released), ADD(kv_restored);
 	ADD(models_here), ADD(load_waiting), ADD(model_loads), ADD(model_drops), ADD(model_load_ms);
 	ADD(adapters_here), ADD(adapter_bytes), ADD(adapter_loads), ADD(adapter_drops);
+	ADD(held), ADD(slowdowns);
+	to->slowed |= from->slowed;
 	uint64_t total = to->pages_total, used = total > to->pages_free ? total - to->pages_free : 0;
 	to->kv_used_permille = total > 0 ? (uint32_t)(used * 1000 / total) : 0;
 }
