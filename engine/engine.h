@@ -80,6 +80,7 @@ struct eng_config {
 	const char *adapter_type;  /* "int8", "bf16", "f32"; NULL, "", "auto": as its file has its numbers */
 	const char *backend;       /* kernels: "auto", or a name of kernels/kernels.h */
 	int n_threads;             /* 0: all */
+	int pin;                   /* of kn_config */
 	int n_text_workers;        /* at least 1 */
 	int page_tokens;           /* 16 */
 	uint64_t kv_bytes; /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */

@@ -53,6 +53,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .adapter_type = schema_adapter_types[e->adapter_type],
 	    .backend = schema_backends[e->backend],
 	    .n_threads = (int)e->threads,
+	    .pin = e->pin,
 	    .n_text_workers = (int)e->text_workers,
 	    .page_tokens = (int)e->page_tokens,
 	    .kv_bytes = e->kv_memory,

@@ -51,6 +51,7 @@ static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const launch_ahead[] = {"auto", "off", NULL};
 static const char *const eases[] = {"auto", "off", NULL};
+static const char *const pins[] = {"auto", "on", "off", NULL};          /* as enum places_how */
 static const char *const disk_policies[] = {"lru", "lfu", "ttl", NULL}; /* enum disk_policy */
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
@@ -209,6 +210,7 @@ static const struct conf_row all_rows[] = {
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107),
     ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", schema_backends),
+    ROW_ENUM("engine.pin", ROOT(engine.pin), "auto", pins),
     ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64),
     ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256),

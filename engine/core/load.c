@@ -395,6 +395,7 @@ static int load(struct eng_model *m)
 	const struct engine *e = m->e;
 	int max_rows = m->step_tokens + e->cfg.max_sequences;
 	struct kn_config kc = {.n_threads = e->cfg.n_threads,
+			       .pin = e->cfg.pin,
 			       .max_rows = max_rows,
 			       .max_width = arch_widest(&m->info.arch),
 			       .priority = m->role == PROTO_ROLE_SMALL,
