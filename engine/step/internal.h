@@ -122,7 +122,7 @@ struct text_queue {
 
 enum { ENGINE_ERASES = 64 };
 
-/* The figures of proto_stats that the step thread writes. */
+/* The figures of proto_stats that the step thread and the watches write. */
 #define ENGINE_FIGURES(X)                                                                                        \
 	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),        \
 	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in),  \
