@@ -9,6 +9,7 @@ enum { SEEN_S = 30 };
 static const double weight = 1.0 / 8; /* of the latest, in averages */
 static const double too_many = 0.2;   /* a share that limits: two errors among five requests, or more */
 static const double few = 0.1;        /* below it the limit doubles with each round */
+static const double a_round = 3;      /* what a round of requests adds otherwise */
 static const double concerned = 0.05; /* a tenant: an error among its last seven requests */
 
 uint8_t error_limit_group(uint64_t tenant)
@@ -59,12 +60,12 @@ void error_limit_success(struct error_limit *l, uint8_t group, uint64_t now_ns)
 	count(l, group, 0, now_ns);
 	l->proven = true;
 	if (l->limited && l->limit < UINT32_MAX)
-		l->limit += error_limit_share(l, now_ns) < few ? 1 : 1 / l->limit;
+		l->limit += error_limit_share(l, now_ns) < few || l->limit < a_round ? 1 : a_round / l->limit;
 }
 
-static void halve(struct error_limit *l, double from)
+static void fall_to(struct error_limit *l, double limit)
 {
-	l->limit = from / 2 > 1 ? from / 2 : 1;
+	l->limit = limit > 1 ? limit : 1;
 	l->round = l->in_flight;
 }
 
@@ -79,11 +80,11 @@ bool error_limit_error(struct error_limit *l, uint8_t group, bool begun, uint64_
 	l->proven = false;
 	if (!l->limited) {
 		l->limited = true;
-		halve(l, l->in_flight);
+		fall_to(l, l->in_flight / 2.0);
 		return true;
 	}
 	if (l->round == 0)
-		halve(l, l->limit);
+		fall_to(l, l->limit * (begun ? 0.5 : 0.8));
 	return false;
 }
 
@@ -108,15 +109,13 @@ bool error_limit_look(struct error_limit *l, uint64_t now_ns)
 	return true;
 }
 
-/* Of n requests with equal times to go at random, the k-th leaves after k / (n + 1) of that time on the average, and
- * mostly before (k + 1) / n of it. */
+/* Requests that were let in together end together, so not even one place is sure before all of those that are there
+ * have had their time. */
 uint64_t error_limit_retry_ms(const struct error_limit *l, uint64_t now_ns)
 {
-	const double most = ERROR_LIMIT_QUIET_MS, n = l->in_flight > 0 ? l->in_flight : 1;
-	double k = (double)l->in_flight + 1 - l->limit, held_ms = l->held_ns / 1e6;
+	const double most = ERROR_LIMIT_QUIET_MS, held_ms = l->held_ns / 1e6;
 	/* Requests that take longer than those before them say more than their average. */
 	double silent_ms = now_ns > l->left_ns ? (double)(now_ns - l->left_ns) / 1e6 : 0;
-	held_ms = held_ms > silent_ms ? held_ms : silent_ms;
-	double ms = held_ms * (k + 1 < n ? (k + 1) / n : 1);
+	double ms = held_ms > silent_ms ? held_ms : silent_ms;
 	return ms < 1 ? 1 : ms < most ? (uint64_t)ms + 1 : (uint64_t)most;
 }

@@ -8,8 +8,9 @@
  *
  *  - OPEN, nothing is limited. The share of requests that fail decides, once most of the tenants see failures: one
  *    whose requests always fail limits nobody else.
- *  - LIMITED, it begins with half of what is there. An error halves it, at most once while the requests of the last
- *    halving are there. A first token adds one: to each round while errors are frequent, to each request otherwise.
+ *  - LIMITED, it begins with half of what is there. An error takes a fifth of it, or half if tokens were made for
+ *    nothing, at most once while the requests of the last time are there. A first token adds one; while errors are
+ *    frequent a round of requests adds three.
  *  - It opens again once nothing has failed for ERROR_LIMIT_QUIET_MS and something has succeeded, or nothing is there.
  *
  * A request succeeds with its first token. One that fails later counts twice, because it has counted as a success.
@@ -27,7 +28,7 @@ struct error_limit {
 	bool limited;
 	double limit;               /* requests, at least 1, while limited */
 	uint32_t in_flight;         /* requests there */
-	uint32_t round;             /* that leave before the next halving */
+	uint32_t round;             /* that leave before it falls again */
 	bool proven;                /* a success since the last error */
 	uint64_t error_ns, left_ns; /* the last error; when the last request left, or the first of those there came */
 	double held_ns;             /* how long one stays that does not fail, on the average; 0: unknown */
