@@ -52,6 +52,8 @@ static void pin(struct kn_pool *pool, const struct kn_config *cfg)
 	char line[256];
 	int failed = 0;
 	cpu_set_t allowed, its;
+	if (n < 2)
+		return; /* the caller computes alone */
 	struct places *p = sl_zalloc(sizeof *p);
 	if (p == NULL || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
 	    !places_make("", &allowed, n, cfg->pin, p, &why)) {
