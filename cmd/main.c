@@ -11,6 +11,7 @@
 #include "cmd/docs/docs.h"
 #include "cmd/doctor/doctor.h"
 #include "cmd/plan/plan.h"
+#include "cmd/plan/tune.h"
 #include "gateway/transport/event_memory.h"
 #include "gateway/request/json_mem.h"
 #include "gateway/transport/tls_memory.h"
@@ -56,6 +57,7 @@ static const struct command commands[] = {
     {"batch", cmd_batch, "send a file of requests to a server"},
     {"doctor", cmd_doctor, "examine this machine, or the way to a server"},
     {"plan", cmd_plan, "simulate engines on this machine: which settings carry which load"},
+    {"tune", cmd_tune, "find the engine settings that carry most requests within targets, and verify them"},
     {"bench", start_bench, "measure this machine, models, the engine and servers"},
 };
 

@@ -80,6 +80,7 @@ struct eng_config {
 	const char *adapter_type;  /* "int8", "bf16", "f32"; NULL, "", "auto": as its file has its numbers */
 	const char *backend;       /* kernels: "auto", or a name of kernels/kernels.h */
 	int n_threads;             /* 0: all */
+	int pin;                   /* of kn_config */
 	int n_text_workers;        /* at least 1 */
 	int page_tokens;           /* 16 */
 	uint64_t kv_bytes; /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */
@@ -101,6 +102,12 @@ struct eng_config {
 	int step_tokens; /* token budget of a step: prefill is chunked to it. 0: few on a processor, many on a device */
 	int most_chunk;  /* of them of one prompt, so that others share the step; 0: no such bound */
 	uint32_t max_prompt_bytes;
+	/* By priority, while the device or the processor is slowed: the longest time between an answer's tokens that
+	 * steps may take (engine/sched/sched_ease.h); 0: no target. Without any nothing is watched. */
+	uint64_t ease_itl_ms[PROTO_PRIORITIES];
+	int slow_watch_ms;        /* between two looks; 0: 500 */
+	const char *nvml_library; /* NULL: the driver's; another for tests, of the device nvml_pci */
+	const char *nvml_pci;
 	int itl_target_ms; /* the most that prefill may add to the time between tokens; 0: no target */
 	bool no_prefix_cache;
 	bool kv_one_group;           /* layers with a window keep all positions, as others do: for tests */

@@ -347,6 +347,7 @@ struct kn_backend; /* each backend defines its own */
 
 struct kn_config {
 	int n_threads; /* 0: as many as the process may use */
+	int pin;       /* enum places_how (kernels/cpu/places.h): where a processor's threads may run; 0: auto */
 	int max_rows;  /* the widest step */
 	int max_width; /* the widest activation row */
 	bool

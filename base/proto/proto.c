@@ -221,7 +221,10 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(adapters_here),
 						  F(adapter_bytes),
 						  F(adapter_loads),
-						  F(adapter_drops)};
+						  F(adapter_drops),
+						  F(slowed),
+						  F(held),
+						  F(slowdowns)};
 #undef F
 
 #define F(field) PROTO_FIELD(struct proto_figures, field)

@@ -580,6 +580,10 @@ struct proto_stats {
 	uint32_t adapters_here;                /* in memory */
 	uint64_t adapter_bytes;                /* that they take */
 	uint64_t adapter_loads, adapter_drops; /* into memory and out of it, so far */
+	/* 1: the device or the processor is slowed, and steps keep the tiers' targets; sequences that wait for it,
+	 * started; how often it came to that. */
+	uint32_t slowed, held;
+	uint64_t slowdowns;
 };
 
 /* What STATS has for the whole engine, of one model. */

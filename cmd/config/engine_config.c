@@ -8,6 +8,18 @@
 #include "engine/core/backend_choice.h"
 #include "kernels/plugin.h"
 
+/* Of tiers with one priority the least. */
+static void set_ease(const struct sluice_config *cfg, struct eng_config *out)
+{
+	const struct conf_list *tiers = &cfg->gateway.tiers;
+	for (size_t i = 0; i < tiers->n && cfg->engine.ease == 0; i++) {
+		const struct gw_tier_config *t = LIST_AT(*tiers, const struct gw_tier_config, i);
+		uint64_t *ms = &out->ease_itl_ms[t->priority < PROTO_PRIORITIES ? t->priority : PROTO_PRIORITIES - 1];
+		if (t->itl_target_ms > 0 && (*ms == 0 || t->itl_target_ms < *ms))
+			*ms = t->itl_target_ms;
+	}
+}
+
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {
 	const struct engine_settings *e = &cfg->engine;
@@ -41,6 +53,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .adapter_type = schema_adapter_types[e->adapter_type],
 	    .backend = schema_backends[e->backend],
 	    .n_threads = (int)e->threads,
+	    .pin = e->pin,
 	    .n_text_workers = (int)e->text_workers,
 	    .page_tokens = (int)e->page_tokens,
 	    .kv_bytes = e->kv_memory,
@@ -75,6 +88,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .kv_disk_policy = e->kv_disk_policy,
 	    .kv_disk_always = e->kv_disk_always,
 	};
+	set_ease(cfg, out);
 }
 
 bool sluice_wants_device(const struct sluice_config *cfg)

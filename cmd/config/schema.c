@@ -51,6 +51,8 @@ static const char *const supersede_kinds[] = {"off", "named", "any", NULL};
 static const char *const cleanse_levels[] = {"off", "light", "full", NULL};
 static const char *const compress_modes[] = {"off", "trim", "summary", NULL};
 static const char *const launch_ahead[] = {"auto", "off", NULL};
+static const char *const eases[] = {"auto", "off", NULL};
+static const char *const pins[] = {"auto", "on", "off", NULL};          /* as enum places_how */
 static const char *const disk_policies[] = {"lru", "lfu", "ttl", NULL}; /* enum disk_policy */
 static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
@@ -224,6 +226,7 @@ static const struct conf_row all_rows[] = {
 
     ROW("engine.socket", CONF_STRING, ROOT(engine.socket), "", 0, 107),
     ROW_ENUM("engine.backend", ROOT(engine.backend), "auto", schema_backends),
+    ROW_ENUM("engine.pin", ROOT(engine.pin), "auto", pins),
     ROW("engine.threads", CONF_INT, ROOT(engine.threads), "0", 0, 1024),
     ROW("engine.text_workers", CONF_INT, ROOT(engine.text_workers), "1", 1, 64),
     ROW("engine.page_tokens", CONF_INT, ROOT(engine.page_tokens), "16", 1, 256),
@@ -240,6 +243,7 @@ static const struct conf_row all_rows[] = {
     ROW("engine.step_tokens", CONF_INT, ROOT(engine.step_tokens), "0", 0, 8192),
     ROW("engine.most_chunk", CONF_INT, ROOT(engine.most_chunk), "0", 0, 8192),
     ROW("engine.itl_target", CONF_DURATION, ROOT(engine.itl_target_ms), "50ms", 0, 60 * 1000),
+    ROW_ENUM("engine.ease", ROOT(engine.ease), "auto", eases),
     ROW("engine.prefix_cache", CONF_BOOL, ROOT(engine.prefix_cache), "true", 0, 0),
     ROW("engine.share_prefixes", CONF_BOOL, ROOT(engine.share_prefixes), "false", 0, 0),
     ROW_ENUM("engine.launch_ahead", ROOT(engine.launch_ahead), "auto", launch_ahead),

@@ -61,6 +61,7 @@ struct engine_settings {
 	int kv_type, kv_rotation;
 	int64_t max_sequences, max_waiting, step_tokens, most_chunk;
 	uint64_t max_prompt, itl_target_ms;
+	int ease, pin; /* indexes of their names */
 	bool prefix_cache, share_prefixes;
 	int launch_ahead; /* index of its name */
 	int spec_mode;    /* enum eng_spec_mode */

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/sched/spec.h"
 
 enum { MOST_PREFIXES = 512, AGE_MS = 2000, STARVE_MS = 10000 };
 
@@ -11,6 +12,7 @@ struct plan_seq {
 	struct list node; /* of the engine's */
 	struct plan_request *r;
 	uint32_t n_answer, n_made, n_there;
+	uint32_t n_draft; /* of the step that runs */
 };
 
 struct prefix {
@@ -28,8 +30,9 @@ struct plan_engine {
 	struct prefix prefixes[MOST_PREFIXES];
 	int n_prefixes;
 	uint64_t order, n_prefilled;
-	struct sched_plan plan; /* of the step that runs */
-	uint64_t end_ns;        /* of it; UINT64_MAX: none */
+	struct load_random random; /* for drafts: the same in every run */
+	struct sched_plan plan;    /* of the step that runs */
+	uint64_t end_ns;           /* of it; UINT64_MAX: none */
 };
 
 static uint32_t pages_of(uint32_t n_tokens) { return (n_tokens + PLAN_PAGE - 1) / PLAN_PAGE; }
@@ -145,6 +148,33 @@ static void start(struct plan_engine *e, struct plan_seq *q)
 	s->n_left = all - n;
 }
 
+/* As long as pays, by the cost of the step's rows. Returns its rows. */
+static uint32_t draft(struct plan_engine *e, struct plan_seq *q, struct spec_now *now)
+{
+	struct spec_rate rate;
+	uint32_t left = q->n_answer - q->n_made, most = e->box.max_draft;
+	q->n_draft = 0;
+	if (q->s.prefilling || most == 0 || left < 2)
+		return 0;
+	spec_rate_init(&rate, e->box.accept);
+	rate.patience = SPEC_MOST_PATIENCE; /* no trials: what is accepted is known */
+	most = most < left - 1 ? most : left - 1;
+	uint32_t n = spec_length(&rate, now, q->s.n_past, most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT,
+				 &(struct spec_price){0});
+	q->n_draft = sched_grant_draft(e->sched, &e->plan, &q->s, n);
+	if (q->n_draft > 0)
+		spec_now_add(now, &rate, q->s.n_past, q->n_draft);
+	return q->n_draft;
+}
+
+static uint32_t n_accepted(struct plan_engine *e, const struct plan_seq *q)
+{
+	uint32_t n = 0;
+	while (n < q->n_draft && load_uniform(&e->random) < e->box.accept)
+		n++;
+	return n;
+}
+
 void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 {
 	const struct sched_owner owner = {.ctx = e, .look = look, .pages_back = pages_back};
@@ -157,16 +187,19 @@ void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 		evicted = e->plan.n_evict > 0;
 		for (uint32_t k = 0; k < e->plan.n_evict; k++)
 			evict(e, e->plan.evict[k], now_ns);
+		struct spec_now now = {
+		    .cost = &e->box.cost, .rows = e->plan.n_decode + e->plan.n_prefill, .tokens = e->plan.n_decode};
 		for (uint32_t k = 0; k < e->plan.n_run; k++) {
 			struct sched_seq *s = e->plan.run[k];
 			if (!s->started)
 				start(e, seq_of(s));
 			s->n_tokens = s->n_tokens < s->n_left ? s->n_tokens : s->n_left;
-			rows += s->n_tokens;
-			past.positions += (double)cost_positions(s->n_past, s->n_tokens);
-			past.reads += s->n_past + s->n_tokens;
+			const uint32_t its = s->n_tokens + draft(e, seq_of(s), &now);
+			rows += its;
+			past.positions += (double)cost_positions(s->n_past, its);
+			past.reads += s->n_past + its;
 			e->n_prefilled += s->prefilling ? s->n_tokens : 0;
-			uint32_t pages = pages_of(s->n_past + s->n_tokens);
+			uint32_t pages = pages_of(s->n_past + its);
 			e->n_pages_used += pages > s->n_pages ? pages - s->n_pages : 0;
 			s->n_pages = pages > s->n_pages ? pages : s->n_pages;
 		}
@@ -204,6 +237,19 @@ static void token(struct plan_engine *e, struct plan_seq *q, uint64_t now_ns)
 	e->events.done(e->events.ctx, e, r, now_ns);
 }
 
+/* The step's own and those that its draft has right. */
+static void tokens(struct plan_engine *e, struct plan_seq *q, uint64_t now_ns)
+{
+	uint32_t n = 1 + n_accepted(e, q);
+	q->s.n_past += n - 1;
+	for (; n > 0; n--) {
+		const bool last = q->n_made + 1 == q->n_answer;
+		token(e, q, now_ns);
+		if (last)
+			return; /* it is gone */
+	}
+}
+
 void plan_engine_finish(struct plan_engine *e)
 {
 	uint64_t now = e->end_ns;
@@ -223,7 +269,7 @@ void plan_engine_finish(struct plan_engine *e)
 			kept = true;
 		}
 		if (s->n_left == 0)
-			token(e, q, now);
+			tokens(e, q, now);
 		else
 			sched_update(e->sched, s, now);
 	}
@@ -268,6 +314,7 @@ int plan_engine_create(const struct plan_box *box, const struct plan_events *eve
 	e->box = *box;
 	e->events = *events;
 	e->end_ns = UINT64_MAX;
+	e->random.state = 1;
 	list_init(&e->seqs);
 	const struct sched_config cfg = {.step_tokens = box->step_tokens,
 					 .max_sequences = box->max_sequences,

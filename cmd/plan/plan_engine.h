@@ -23,6 +23,8 @@ struct plan_box {
 	struct cost cost; /* of its steps */
 	uint32_t step_tokens, max_sequences, n_pages;
 	uint64_t itl_target_ns; /* 0: none */
+	uint32_t max_draft;     /* tokens; 0: no drafts */
+	double accept;          /* how likely a drafted token is accepted, given that those before it were */
 };
 
 /* A request; the first two are given, the others found. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cmd/plan/plan_sim.h"
 
+#include <math.h>
+
 #include "base/alloc.h"
 #include "base/percentile.h"
 
@@ -150,14 +152,15 @@ int plan_judge(const struct plan_request *all, size_t n, const struct serve_slo 
 	}
 	for (size_t i = 0; i < n; i++) {
 		const struct plan_request *r = &all[i];
+		const bool answered = r->first_ns != 0;
 		double each = r->n_made > 1 ? (double)(r->last_ns - r->first_ns) / 1e6 / (r->n_made - 1) : 0;
-		ttft[i] = (double)(r->first_ns - r->came_ns) / 1e6;
-		if (r->n_made > 1)
+		ttft[i] = answered ? (double)(r->first_ns - r->came_ns) / 1e6 : INFINITY;
+		if (answered && r->n_made > 1)
 			tpot[n_tpot++] = each;
-		n_good += is_within(slo->ttft_ms, ttft[i]) && is_within(slo->tpot_ms, each) &&
+		n_good += answered && is_within(slo->ttft_ms, ttft[i]) && is_within(slo->tpot_ms, each) &&
 			  is_within(slo->itl_ms, each) &&
 			  is_within(slo->total_ms, (double)(r->last_ns - r->came_ns) / 1e6);
-		n_tokens += r->n_made;
+		n_tokens += answered ? r->n_made : 0;
 		end = r->last_ns > end ? r->last_ns : end;
 	}
 	out->share = n > 0 ? (double)n_good / (double)n : 0;

@@ -27,7 +27,8 @@ struct plan_arrangement {
  * tokens that were computed. SL_ENOMEM. */
 int plan_simulate(const struct plan_arrangement *a, struct plan_request *all, size_t n, uint64_t *prefilled);
 
-/* The requests' figures against the targets, as a point of a sweep. SL_ENOMEM. */
+/* The requests' figures against the targets, as a point of a sweep; without a first token one is not good. SL_ENOMEM.
+ */
 int plan_judge(const struct plan_request *all, size_t n, const struct serve_slo *slo, struct sweep_point *out);
 
 #endif

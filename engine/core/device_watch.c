@@ -9,10 +9,11 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "kernels/backend/nvml.h"
 
-enum { PERIOD_MS = 1000, STOP_MS = 2000 };
+enum { PERIOD_MS = 500, STOP_MS = 2000, STALE_MS = 10000 };
 
 struct device_watch {
 	struct kn_nvml *nvml; /* the thread's */
@@ -21,6 +22,8 @@ struct device_watch {
 	bool stop, ended;
 	int users;
 	struct proto_device last;
+	uint64_t read_ns;              /* of it */
+	bool told_silent, told_absurd; /* the thread's */
 };
 
 /* Waits until *end is set or ms have passed. With the lock held. */
@@ -66,6 +69,17 @@ static struct proto_device report_of(const struct kn_device_state *s)
 	};
 }
 
+/* Once: a driver that errs does so again and again. */
+static void say(struct device_watch *w, int rc, const struct kn_device_state *s)
+{
+	if (rc != 0 && !w->told_silent)
+		log_warn("the device's driver does not tell its state: figures of the device are missing meanwhile");
+	if (rc == 0 && s->absurd != NULL && !w->told_absurd)
+		log_warn("the device's driver tells a %s that cannot be: such figures are left out", s->absurd);
+	w->told_silent = w->told_silent || rc != 0;
+	w->told_absurd = w->told_absurd || (rc == 0 && s->absurd != NULL);
+}
+
 static void *run(void *arg)
 {
 	struct device_watch *w = arg;
@@ -74,8 +88,10 @@ static void *run(void *arg)
 		struct kn_device_state s;
 		pthread_mutex_unlock(&w->lock);
 		int rc = kn_nvml_read(w->nvml, &s);
+		say(w, rc, &s);
 		pthread_mutex_lock(&w->lock);
 		w->last = rc == 0 ? report_of(&s) : (struct proto_device){0};
+		w->read_ns = clock_now_ns();
 		wait_for(w, &w->stop, PERIOD_MS);
 	}
 	pthread_mutex_unlock(&w->lock);
@@ -135,6 +151,8 @@ void device_watch_read(struct device_watch *w, struct proto_device *out)
 	if (w == NULL)
 		return;
 	pthread_mutex_lock(&w->lock);
-	*out = w->last;
+	/* A driver that hangs tells nothing of now. */
+	if (clock_now_ns() - w->read_ns < STALE_MS * (uint64_t)NS_PER_MS)
+		*out = w->last;
 	pthread_mutex_unlock(&w->lock);
 }

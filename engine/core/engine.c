@@ -23,6 +23,7 @@
 #include "engine/core/backend_choice.h"
 #include "engine/core/grammar_cache.h"
 #include "engine/core/memory_watch.h"
+#include "engine/core/slow_watch.h"
 #include "engine/step/internal.h"
 #include "engine/step/kv_rebalance.h"
 #include "engine/step/model_residency.h"
@@ -319,6 +320,18 @@ static int set_weight_cache(struct engine *e, const struct eng_config *cfg)
 	return e->weight_cache_folder != NULL ? 0 : SL_ENOMEM;
 }
 
+/* Has any tier a target to keep? */
+static bool is_eased(struct engine *e)
+{
+	bool any = false;
+	_Static_assert((int)PROTO_PRIORITIES == (int)SCHED_TIERS, "a tier of the scheduler for each priority");
+	for (int i = 0; i < SCHED_TIERS; i++) {
+		e->ease_itl_ns[i] = e->cfg.ease_itl_ms[i] * NS_PER_MS;
+		any = any || e->ease_itl_ns[i] > 0;
+	}
+	return any;
+}
+
 static int start_threads(struct engine *e)
 {
 	e->step_running = pthread_create(&e->step_thread, NULL, step_main, e) == 0;
@@ -334,6 +347,8 @@ static int start_threads(struct engine *e)
 	int rc = lora_start(e->lora);
 	if (rc != 0)
 		return rc;
+	if (is_eased(e))
+		e->slow_watch = slow_watch_start(e);
 	e->loader_running = pthread_create(&e->loader_thread, NULL, loader_main, e) == 0;
 	return e->loader_running ? 0 : SL_EIO;
 }
@@ -429,6 +444,7 @@ static void stop_threads(struct engine *e)
 	if (e->loader_running)
 		pthread_join(e->loader_thread, NULL);
 	memory_watch_stop(e->memory_watch);
+	slow_watch_stop(e->slow_watch);
 }
 
 void engine_destroy(struct engine *e)

@@ -379,11 +379,15 @@ static int settle_weights(struct eng_model *m, int max_rows)
 static void watch_device(const struct eng_model *m)
 {
 	struct kn_stats s = {0};
-	if (atomic_load(&m->e->watch) != NULL || m->ops->stats == NULL)
+	if (atomic_load(&m->e->watch) != NULL)
+		return;
+	if (m->e->cfg.nvml_pci != NULL)
+		atomic_store(&m->e->watch, device_watch_start(m->e->cfg.nvml_library, m->e->cfg.nvml_pci));
+	if (m->e->cfg.nvml_pci != NULL || m->ops->stats == NULL)
 		return;
 	m->ops->stats(m->backend, &s);
 	if (s.pci[0] != '\0')
-		atomic_store(&m->e->watch, device_watch_start(NULL, s.pci));
+		atomic_store(&m->e->watch, device_watch_start(m->e->cfg.nvml_library, s.pci));
 }
 
 /* Everything except the pages. */
@@ -392,6 +396,7 @@ static int load(struct eng_model *m)
 	const struct engine *e = m->e;
 	int max_rows = m->step_tokens + e->cfg.max_sequences;
 	struct kn_config kc = {.n_threads = e->cfg.n_threads,
+			       .pin = e->cfg.pin,
 			       .max_rows = max_rows,
 			       .max_width = arch_widest(&m->info.arch),
 			       .priority = m->role == PROTO_ROLE_SMALL,

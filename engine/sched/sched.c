@@ -41,6 +41,7 @@ int sched_create(const struct sched_config *cfg, struct sched **out)
 		return SL_ENOMEM;
 	sc->cfg = *cfg;
 	sc->best_tier = SCHED_TIERS;
+	sched_ease_init(&sc->ease);
 	size_t n = cfg->max_sequences;
 	sc->started = sl_zalloc_n(5 * n, sizeof *sc->started);
 	if (sc->started == NULL || idmap_init(&sc->queues) != 0) {
@@ -70,6 +71,9 @@ void sched_destroy(struct sched *sc)
 const struct sched_config *sched_config(const struct sched *sc) { return &sc->cfg; }
 uint32_t sched_n_started(const struct sched *sc) { return sc->n_started; }
 uint32_t sched_n_queued(const struct sched *sc) { return sc->n_queued; }
+void sched_ease(struct sched *sc, const uint64_t *itl_ns) { sc->ease.itl_ns = itl_ns; }
+void sched_took(struct sched *sc, double expected_ns, double ns) { sched_ease_took(&sc->ease, expected_ns, ns); }
+uint32_t sched_n_held(const struct sched *sc) { return sc->ease.n_held; }
 
 /* ---- queues ---- */
 
@@ -395,7 +399,7 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 	}
 	/* With more sequences than slots, answers must end first. Prompts ahead are computed meanwhile; the mean answer
 	 * time includes that. */
-	uint32_t slots = sc->cfg.max_sequences, wanted = slots_held(sc, q->tier) + n_ahead + s->width;
+	uint32_t slots = sched_slots(sc), wanted = slots_held(sc, q->tier) + n_ahead + s->width;
 	double until_slot = wanted > slots ? answer_ns * (wanted - slots) / slots : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
 	return (until_slot > until_turn ? until_slot : until_turn) +
@@ -436,7 +440,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out)
 {
-	uint32_t slots = sc->cfg.max_sequences, position;
+	uint32_t slots = sched_slots(sc), held, position;
 	*out = (struct proto_load){0};
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
@@ -450,7 +454,8 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 					.credit = true};
 		heap_init(&queue.by_turn, earlier_turn);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns[queue.tier], &position) / 1e3;
-		out->of[i].places_free = slots - slots_held(sc, queue.tier);
+		held = slots_held(sc, queue.tier);
+		out->of[i].places_free = slots > held ? slots - held : 0;
 		out->of[i].us_per_place = (uint32_t)(answer_ns[queue.tier] / 1e3 / slots);
 		out->of[i].waiting = sc->tiers[queue.tier].n_waiting;
 		out->of[i].wait_us = us < (double)UINT32_MAX ? (uint32_t)us : UINT32_MAX;

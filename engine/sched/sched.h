@@ -20,6 +20,7 @@
  *    that has not started takes pages and slots only from sequences without credit, from worse tiers, and, below its
  *    tenant's share, from tenants above theirs. So the best-ranked sequence with credit always advances.
  *  - Draft rows (sched_grant_draft) use the tokens and pages that a plan leaves.
+ *  - While a device is slowed, steps keep the tiers' targets between tokens by fewer sequences (sched_ease.h).
  *  - A sequence whose prompt another sequence is computing is skipped until it is woken.
  */
 #ifndef ENGINE_SCHED_H
@@ -172,6 +173,13 @@ void sched_update(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
 /* Raises s to the priority of a sequence that waits for what s computes. Out of memory, s keeps its own. */
 void sched_boost(struct sched *sc, struct sched_seq *s, uint8_t priority, uint64_t now_ns);
 void sched_remove(struct sched *sc, struct sched_seq *s);
+/* itl_ns [SCHED_TIERS]: what computes is slowed, so steps are kept so short that each tier has its target between
+ * tokens (sched_ease.h); borrowed until the next call. NULL: it is not slowed any more. */
+void sched_ease(struct sched *sc, const uint64_t *itl_ns);
+/* A step with decodes took so long, and was to take expected_ns. */
+void sched_took(struct sched *sc, double expected_ns, double ns);
+/* Sequences that the last plan held for that, with their pages. */
+uint32_t sched_n_held(const struct sched *sc);
 /* While it holds, no further sequence starts. */
 void sched_hold(struct sched *sc, bool hold);
 

@@ -39,7 +39,9 @@ struct planning {
 	/* The step's room for prompts. */
 	uint32_t rows_left;
 	double ns_left;
-	bool spared; /* a decoding sequence is to be spared: ns_left counts */
+	double step_ns;   /* what the step may take, while it is eased; 0: no bound */
+	uint32_t n_begun; /* slots of sequences that start in it */
+	bool spared;      /* a decoding sequence is to be spared: ns_left counts */
 	bool joined;
 	const struct sched_seq *first; /* picked; or the better one that joined it */
 	/* Of the step, beside decodes: prompts worse than the first, and the others. */
@@ -296,6 +298,9 @@ static void plan_decodes(struct planning *p)
 	}
 	if (need > p->free)
 		qsort(order, n, sizeof(void *), by_rank);
+	p->sc->ease.n_held = 0;
+	if (sched_ease_on(&p->sc->ease))
+		n = sched_ease_choose(&p->sc->ease, order, n, p->cost, p->cfg->starve_ns, p->now, &p->step_ns);
 	for (uint32_t i = 0; i < n; i++) {
 		struct sched_seq *s = order[i];
 		if (s->evict)
@@ -410,6 +415,20 @@ static void hold_back_decodes(struct planning *p)
 
 /* ---- prompts ---- */
 
+/* What an eased step has left for prompts and drafts. */
+static double eased_ns(const struct planning *p)
+{
+	const struct sched_plan *plan = p->plan;
+	struct cost_past past = {0};
+	for (uint32_t i = 0; i < plan->n_run; i++) {
+		const struct sched_seq *s = plan->run[i];
+		past.positions += (double)cost_positions(s->n_past, s->n_tokens) * s->width;
+		past.reads += ((double)s->n_past + s->n_tokens) * s->width;
+	}
+	double ns = p->step_ns - cost_step_ns(p->cost, plan->n_decode + plan->n_prefill, past);
+	return ns > 0 ? ns : 0;
+}
+
 /* What prompts may add to a step; a fifth of the target is reserved for unpredicted costs. */
 static double itl_budget_ns(const struct sched_config *cfg) { return 0.8 * (double)cfg->itl_target_ns; }
 
@@ -472,11 +491,20 @@ static struct sched_seq *pick(const struct planning *p, const struct sched_queue
 	return heap_entry(q->by_turn.top, struct sched_seq, by_turn);
 }
 
+/* Not beyond what runs in a step: one of them would be held. Worse tiers are held first. */
+static bool ease_lets_start(const struct planning *p, const struct sched_seq *s)
+{
+	uint32_t n = p->n_begun;
+	for (int i = 0; i <= s->queue->tier; i++)
+		n += p->sc->tiers[i].n_slots;
+	return n == 0 || !sched_ease_on(&p->sc->ease) || n + s->width <= sched_ease_slots(&p->sc->ease);
+}
+
 /* Pages and a slot for what has not started; false: not now. What it would find is counted. */
 static bool may_start(struct planning *p, struct sched_seq *s)
 {
 	struct sched_look look = {0};
-	if (p->sc->holds)
+	if (p->sc->holds || !ease_lets_start(p, s))
 		return false;
 	p->owner->look(p->owner->ctx, s, &look);
 	s->blocked = look.blocked;
@@ -489,6 +517,7 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 		return false;
 	p->free -= look.n_unpinned;
 	p->n_slots += s->width;
+	p->n_begun += s->width;
 	p->promised += need - look.n_unpinned;
 	return true;
 }
@@ -496,6 +525,8 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 /* Whether a sequence decodes that the prompt of s must not delay. */
 static bool anybody_to_spare(const struct planning *p, const struct sched_seq *s)
 {
+	if (p->step_ns > 0)
+		return true;
 	if (p->cfg->itl_target_ns == 0)
 		return false;
 	for (uint32_t i = 0; i < p->plan->n_run; i++) {
@@ -541,6 +572,16 @@ static bool can_start(const struct planning *p, const struct sched_seq *s)
 	       (p->n_slots + s->width <= p->cfg->max_sequences && p->free >= p->promised + pages_to_finish(p, s));
 }
 
+/* A step that is eased has the less of both budgets. */
+static void ease_prompts(struct planning *p, uint32_t n_past)
+{
+	double ns = eased_ns(p);
+	if (p->cfg->itl_target_ns == 0 || ns < p->ns_left)
+		p->ns_left = ns;
+	uint32_t rows = cost_rows_within(p->cost, p->plan->n_decode, p->ns_left, n_past, p->rows_left);
+	p->rows_left = at_least_a_chunk(rows, p->rows_left);
+}
+
 static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_past)
 {
 	p->first = s;
@@ -556,6 +597,8 @@ static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_
 		p->rows_left = rows < p->rows_left ? rows : p->rows_left;
 		p->ns_left = itl_budget_ns(p->cfg);
 	}
+	if (p->step_ns > 0)
+		ease_prompts(p, n_past);
 }
 
 /* A better prompt may lengthen the step of the due one by its own share. */
@@ -762,6 +805,9 @@ void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct 
 	}
 	out->n_run = kept;
 	out->rows_left = sc->cfg.step_tokens - out->n_prefill;
+	if (p.step_ns > 0 && out->n_run > 0)
+		out->rows_left = cost_rows_within(cost, out->n_decode + out->n_prefill, eased_ns(&p),
+						  out->run[0]->n_past, out->rows_left);
 	uint64_t pages = p.free > p.promised ? p.free - p.promised : 0;
 	out->pages_left = pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 	list_each_safe(it, tmp, &p.aside) {

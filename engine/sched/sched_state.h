@@ -6,6 +6,7 @@
 #define ENGINE_SCHED_STATE_H
 
 #include "engine/sched/sched.h"
+#include "engine/sched/sched_ease.h"
 
 enum {
 	SHARE_UNIT = 64, /* of a share, for a token of prefill at the usual weight */
@@ -43,12 +44,19 @@ struct sched {
 	struct sched_seq **started; /* [max_sequences]; the arrays below share its memory */
 	uint32_t n_started, n_slots, n_queued;
 	bool holds;
+	struct sched_ease ease;
 	/* The best that has ever been here: the least tier, and in it the greatest weight. */
 	uint8_t best_tier;
 	uint32_t best_weight;
 	/* A plan's arrays. */
 	struct sched_seq **run, **evicted, **order;
 };
+
+/* Sequences that may run at once. */
+static inline uint32_t sched_slots(const struct sched *sc)
+{
+	return sc->ease.most < sc->cfg.max_sequences ? sc->ease.most : sc->cfg.max_sequences;
+}
 
 /* Takes a sequence out of its queue for the rest of a plan, and back. */
 void sched_set_aside(struct sched *sc, struct sched_seq *s);

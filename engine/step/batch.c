@@ -445,6 +445,8 @@ static double average(double before, double now) { return before == 0 ? now : be
 static void measure(struct engine *e, struct eng_model *m, const struct step_in_flight *f, uint64_t took_ns)
 {
 	const struct batch *b = &f->b;
+	if (b->n_decode > 0)
+		sched_took(m->sched, cost_step_ns(&m->cost, (uint32_t)b->n_rows, b->attended), (double)took_ns);
 	cost_learn(&m->cost, (uint32_t)b->n_rows, b->attended, (double)took_ns);
 	if (e->cfg.spec_mode != ENG_SPEC_OFF && b->n_prefill == 0 && b->n_want == b->n_rows)
 		spec_cost_learn(&m->verify, (uint32_t)b->n_rows, b->attended, (double)took_ns);
@@ -816,6 +818,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 		return BATCH_IDLE;
 	pass_windows(m);
 	uint32_t n_free = (uint32_t)kv_pool_n_free(m->pool) + prefix_n_reclaimable(m->prefix);
+	sched_ease(m->sched, atomic_load(&st->e->slowed) != 0 ? st->e->ease_itl_ns : NULL);
 	sched_plan(m->sched, &owner, &m->cost, n_free, now, &plan);
 	if (plan.next_due_ns < *next_due_ns)
 		*next_due_ns = plan.next_due_ns;

@@ -124,14 +124,15 @@ struct text_queue {
 
 enum { ENGINE_ERASES = 64 };
 
-/* The figures of proto_stats that the step thread writes. */
-#define ENGINE_FIGURES(X)                                                                                       \
-	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),       \
-	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in), \
-	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),      \
-	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step), X(kv_bytes), X(kv_withheld),      \
-	    X(kv_released), X(kv_restored), X(models_here), X(load_waiting), X(model_loads), X(model_drops),    \
-	    X(model_load_ms), X(adapters_here), X(adapter_bytes), X(adapter_loads), X(adapter_drops)
+/* The figures of proto_stats that the step thread and the watches write. */
+#define ENGINE_FIGURES(X)                                                                                        \
+	X(pages_total), X(pages_free), X(prefix_pages), X(kv_used_permille), X(steps), X(prefill_tokens),        \
+	    X(decode_tokens), X(prefix_queries), X(prefix_hits), X(preemptions), X(swapped_out), X(swapped_in),  \
+	    X(swap_full), X(swap_places), X(swap_used), X(spec_drafts), X(spec_drafted), X(spec_accepted),       \
+	    X(forced_tokens), X(us_per_prefill_token), X(us_per_decode_step), X(kv_bytes), X(kv_withheld),       \
+	    X(kv_released), X(kv_restored), X(models_here), X(load_waiting), X(model_loads), X(model_drops),     \
+	    X(model_load_ms), X(adapters_here), X(adapter_bytes), X(adapter_loads), X(adapter_drops), X(slowed), \
+	    X(held), X(slowdowns)
 #define ENGINE_FIGURE(name) name
 
 struct engine {
@@ -186,6 +187,8 @@ struct engine {
 		bool closed;
 	} weight_jobs;
 	struct memory_watch *memory_watch; /* the loader's; NULL: the host's memory is not watched */
+	struct slow_watch *slow_watch;     /* NULL: no tier has a target, or it is switched off */
+	uint64_t ease_itl_ns[SCHED_TIERS]; /* the tiers' targets while it is slowed */
 	atomic_llong kv_ask;               /* bytes of slabs to release, or if negative to restore */
 
 	struct mailbox box; /* of the step thread: text results, loaded models */

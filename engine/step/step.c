@@ -574,7 +574,7 @@ static uint64_t check_deadlines(struct step *st)
 
 static void publish_pages(struct engine *e)
 {
-	unsigned total = 0, n_free = 0, prefix = 0, used = 0, slots = 0, places_used = 0;
+	unsigned held = 0, total = 0, n_free = 0, prefix = 0, used = 0, slots = 0, places_used = 0;
 	for (int i = 0; i < e->n_models; i++) {
 		struct eng_model *m = &e->models[i];
 		if (atomic_load(&m->state) != PROTO_MODEL_READY)
@@ -585,7 +585,9 @@ static void publish_pages(struct engine *e)
 		prefix += prefix_n_pages(m->prefix);
 		slots += m->swap != NULL ? kv_swap_n_slots(m->swap) : 0;
 		places_used += m->swap != NULL ? kv_swap_n_slots(m->swap) - kv_swap_n_free(m->swap) : 0;
+		held += sched_n_held(m->sched);
 	}
+	atomic_store(&e->held, held);
 	atomic_store(&e->swap_places, slots);
 	atomic_store(&e->swap_used, places_used);
 	atomic_store(&e->pages_total, total);

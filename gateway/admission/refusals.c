@@ -18,6 +18,7 @@ static const struct {
     [REFUSED_WAITED] = {"waited", "the first token did not come within the tier's max_wait"},
     [REFUSED_PROMPT] = {"prompt", "the prompt was longer than the tier allows under load"},
     [REFUSED_DISPLACED] = {"displaced", "another request displaced it from the queue"},
+    [REFUSED_ERRORS] = {"errors", "many requests for the model failed in its engine"},
 };
 
 static struct {

@@ -10,7 +10,15 @@
 
 #include "base/buf.h"
 
-enum refusal { REFUSED_LATE, REFUSED_FULL, REFUSED_WAITED, REFUSED_PROMPT, REFUSED_DISPLACED, N_REFUSALS };
+enum refusal {
+	REFUSED_LATE,
+	REFUSED_FULL,
+	REFUSED_WAITED,
+	REFUSED_PROMPT,
+	REFUSED_DISPLACED,
+	REFUSED_ERRORS,
+	N_REFUSALS
+};
 
 /* predicted_ms: the predicted wait for the first token. */
 void refusals_note(enum refusal why, uint64_t predicted_ms, uint64_t now_ns);

@@ -81,11 +81,24 @@ static bool wants_notice(const struct exchange *x)
 	return false;
 }
 
+/* Of two models the one whose requests fail is not asked, while few of them are tried. */
+static void avoid_failing(const struct engine_link *link, struct cascade_models *m)
+{
+	uint64_t retry_ms;
+	if (!m->can_small || !m->can_large)
+		return;
+	const bool small = engine_link_admits(link, m->small, &retry_ms),
+		   large = engine_link_admits(link, m->large, &retry_ms);
+	m->can_small = small || !large;
+	m->can_large = large || !small;
+}
+
 int answer_auto_model(const struct gw_app *app, const struct gw_snapshot *now, const struct gw_tier_config *tier)
 {
 	const struct engine_link *link = app->link;
 	struct cascade_models m;
 	(void)answer_auto_find(app, now, tier, &m);
+	avoid_failing(link, &m);
 	uint8_t priority = (uint8_t)tier->priority;
 	if (m.can_large && (!m.can_small || engine_link_wait_ms(link, m.large, priority) <
 						engine_link_wait_ms(link, m.small, priority)))
@@ -115,6 +128,7 @@ int answer_auto_submit(struct answer *a, struct answer_run *run, struct submit_f
 				  .started_ns = a->started_ns,
 				  .lane = answer_lane(a)};
 	(void)answer_auto_find(a->app, a->snapshot, a->key->tier, &ask.models);
+	avoid_failing(a->app->link, &ask.models);
 	int rc = cascade_run_start(a->app->t, &ask, (uint32_t)a->app->t->cfg->limits.window_tokens, &run->sub,
 				   &run->gen, &run->cascade);
 	if (rc != 0)

@@ -47,12 +47,11 @@ static const double counted_margin = 1.05;
 #define REFUSED(label)                                                                                         \
 	METRIC_OF(METRIC_COUNTER, "sluice_load_refused_total", "reason=\"" label "\"",                         \
 		  "Answers refused for load: predicted too late, room full, waited too long, prompt too long " \
-		  "under load, displaced")
-static struct metric refused_total[N_REFUSALS] = {[REFUSED_LATE] = REFUSED("late"),
-						  [REFUSED_FULL] = REFUSED("full"),
-						  [REFUSED_WAITED] = REFUSED("waited"),
-						  [REFUSED_PROMPT] = REFUSED("prompt"),
-						  [REFUSED_DISPLACED] = REFUSED("displaced")};
+		  "under load, displaced, engine fails")
+static struct metric refused_total[N_REFUSALS] = {
+    [REFUSED_LATE] = REFUSED("late"),           [REFUSED_FULL] = REFUSED("full"),
+    [REFUSED_WAITED] = REFUSED("waited"),       [REFUSED_PROMPT] = REFUSED("prompt"),
+    [REFUSED_DISPLACED] = REFUSED("displaced"), [REFUSED_ERRORS] = REFUSED("errors")};
 METRICS(refused_total);
 #define DEGRADED(var, label)                                                           \
 	METRIC(var, METRIC_COUNTER, "sluice_load_degraded_total", "how=\"" label "\"", \
@@ -95,11 +94,12 @@ static struct api_error overloaded(uint64_t retry_ms)
 
 static const char late_text[] = "The server is busy: the first token would come too late.";
 
-static const char *const refusal_names[N_REFUSALS] = {[REFUSED_LATE] = "late",
-						      [REFUSED_FULL] = "full",
-						      [REFUSED_WAITED] = "waited",
-						      [REFUSED_PROMPT] = "prompt",
-						      [REFUSED_DISPLACED] = "displaced"};
+static const char errors_text[] =
+    "The server is busy: requests for this model fail at the moment, so only a few are tried at once.";
+
+static const char *const refusal_names[N_REFUSALS] = {
+    [REFUSED_LATE] = "late",     [REFUSED_FULL] = "full",           [REFUSED_WAITED] = "waited",
+    [REFUSED_PROMPT] = "prompt", [REFUSED_DISPLACED] = "displaced", [REFUSED_ERRORS] = "errors"};
 
 /* predicted_ms: until its first token, as far as is known. */
 static void note_refusal(struct exchange *x, enum refusal why, uint64_t predicted_ms, uint64_t retry_ms)
@@ -130,15 +130,15 @@ static void refuse(struct answer *a, enum refusal why, uint64_t predicted_ms, ui
 void answer_load_refuse(struct answer *a, const struct load_ruling *r)
 {
 	metric_add(&unsubmitted, 1);
-	refuse(a, REFUSED_LATE, r->wait_ms, r->retry_ms, late_text);
+	refuse(a, r->why, r->wait_ms, r->retry_ms, r->why == REFUSED_ERRORS ? errors_text : late_text);
 }
 
 void answer_load_turn_away(struct exchange *x, const struct load_ruling *r)
 {
 	struct api_error e = overloaded(r->retry_ms);
 	metric_add(&unsubmitted, 1);
-	note_refusal(x, REFUSED_LATE, r->wait_ms, r->retry_ms);
-	exchange_error(x, &e, "%s", late_text);
+	note_refusal(x, r->why, r->wait_ms, r->retry_ms);
+	exchange_error(x, &e, "%s", r->why == REFUSED_ERRORS ? errors_text : late_text);
 }
 
 /* ---- predictions ---- */
@@ -268,6 +268,20 @@ static void shorten(struct answer *a, struct proto_submit *s)
 	a->load.shortened = true;
 }
 
+/* Its engines fail too often to get one more now. */
+static void judge_errors(const struct gw_app *app, int model, struct load_ruling *r)
+{
+	uint64_t retry_ms;
+	if (engine_link_admits(app->link, model, &r->retry_ms))
+		return;
+	if (r->other >= 0 && engine_link_admits(app->link, r->other, &retry_ms)) {
+		r->verdict = LOAD_DEGRADE;
+		return;
+	}
+	r->verdict = LOAD_REFUSE;
+	r->why = REFUSED_ERRORS;
+}
+
 struct load_ruling answer_load_judge(const struct exchange *x, bool automatic, const struct proto_submit *s)
 {
 	struct gw_app *app = x->app;
@@ -275,7 +289,8 @@ struct load_ruling answer_load_judge(const struct exchange *x, bool automatic, c
 	const struct admission_guest guest = {.tenant = s->tenant, .priority = s->priority};
 	size_t most_waiting = (size_t)app->t->cfg->queue.most;
 	uint64_t now = clock_now_ns(), ms = engine_link_wait_ms(app->link, s->model, s->priority);
-	struct load_ruling r = {.wait_ms = ms, .other = automatic ? -1 : model_instead(app, tier, s->model)};
+	struct load_ruling r = {
+	    .why = REFUSED_LATE, .wait_ms = ms, .other = automatic ? -1 : model_instead(app, tier, s->model)};
 	/* (When no request waits, the tenant's own have gone, too.) */
 	uint64_t own = ms < SHORT_MS ? 0 : load_memo_find(&app->memo, s->tenant, s->model, s->priority, now);
 	uint64_t room = 2 * engine_link_place_us(app->link, s->model, s->priority) / 1000;
@@ -291,6 +306,8 @@ struct load_ruling answer_load_judge(const struct exchange *x, bool automatic, c
 		r.retry_ms = ms;
 		r.verdict = LOAD_REFUSE;
 	}
+	if (r.verdict == LOAD_GO)
+		judge_errors(app, s->model, &r);
 	return r;
 }
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "gateway/admission/load.h"
+#include "gateway/admission/refusals.h"
 
 struct answer;
 struct answer_run;
@@ -40,6 +41,7 @@ void answer_load_exempt(struct answer *a);
 /* What load makes of a request, before an answer is built for it. */
 struct load_ruling {
 	enum load_verdict verdict;
+	enum refusal why;           /* of a refusal: REFUSED_LATE, REFUSED_ERRORS */
 	int other;                  /* DEGRADE: by this model; -1: in length */
 	uint64_t wait_ms, retry_ms; /* predicted; of a refusal */
 };

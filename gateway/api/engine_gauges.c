@@ -65,6 +65,11 @@ static struct reported engine[] = {
     ENGINE_GAUGE(adapter_bytes, "sluice_engine_adapter_bytes", "Memory that adapters take"),
     ENGINE_COUNTER(adapter_loads, "sluice_engine_adapter_loads", "Adapters that came into memory"),
     ENGINE_COUNTER(adapter_drops, "sluice_engine_adapter_drops", "Adapters that left memory"),
+    ENGINE_GAUGE(slowed, "sluice_engine_slowed",
+		 "1 while an engine's device or processor is slowed, so that steps keep the tiers' itl_target by fewer "
+		 "sequences"),
+    ENGINE_GAUGE(held, "sluice_engine_held", "Sequences that wait with their pages because of that"),
+    ENGINE_COUNTER(slowdowns, "sluice_engine_slowdowns", "Times that an engine's device or processor became slowed"),
     ENGINE_COUNTER(steps, "sluice_engine_steps", "Steps of the engine"),
     ENGINE_COUNTER(prefill_tokens, "sluice_engine_prefill_tokens", "Prompt tokens computed"),
     ENGINE_COUNTER(decode_tokens, "sluice_engine_decode_tokens", "Tokens generated"),

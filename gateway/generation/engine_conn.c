@@ -23,6 +23,8 @@
 #include "base/flight.h"
 #include "base/log.h"
 #include "base/peer.h"
+#include "gateway/admission/error_limit.h"
+#include "gateway/generation/engine_link.h"
 #include "gateway/generation/submit_frame.h"
 #include "gateway/loop/thread.h"
 
@@ -95,6 +97,48 @@ void link_remove(struct engine_conn *l, struct sequence *s)
 	l->n_seqs--;
 }
 
+/* ---- limits of errors ---- */
+
+struct error_limit_key link_limit_key(const struct engine_conn *l, int model)
+{
+	const bool known = model >= 0 && model < l->n_models;
+	return (struct error_limit_key){.engine = l->number,
+					.model = model,
+					.engine_name = l->name[0] != '\0' ? l->name : ENGINE_LINK_FIRST,
+					.model_name = known ? l->models[model].name : "?"};
+}
+
+static void limit(const struct engine_conn *l, struct sequence *s, uint64_t tenant)
+{
+	const struct error_limit_key key = link_limit_key(l, s->model);
+	s->group = error_limit_group(tenant);
+	s->limited = true;
+	s->sent_ns = gw_now(l->t);
+	error_limits_enter(&key, s->sent_ns);
+}
+
+void link_unlimit(const struct engine_conn *l, const struct sequence *s, bool finished)
+{
+	const struct error_limit_key key = link_limit_key(l, s->model);
+	const uint64_t now = gw_now(l->t);
+	if (s->limited)
+		error_limits_leave(&key, finished ? now - s->sent_ns : 0, now);
+}
+
+bool engine_conn_admits(const struct engine_conn *l, int model, uint64_t *retry_ms)
+{
+	const struct error_limit_key key = link_limit_key(l, model);
+	return error_limits_admit(&key, gw_now(l->t), retry_ms);
+}
+
+/* Without requests a limit ends by time alone. */
+static void look_at_limits(const struct engine_conn *l)
+{
+	uint64_t retry_ms;
+	for (int i = 0; error_limits_any() && i < l->n_models; i++)
+		(void)engine_conn_admits(l, i, &retry_ms);
+}
+
 /* ---- going down ---- */
 
 static void retry_later(struct engine_conn *l)
@@ -132,6 +176,7 @@ static void tell_lost(struct engine_conn *l)
 		}
 		/* What this moves up to the slot is looked at next. */
 		link_remove(l, &l->slots[i]);
+		link_unlimit(l, &s, false);
 		if (s.counted != NULL)
 			s.counted(s.ctx, NULL);
 		else if (s.listener == NULL)
@@ -300,6 +345,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	if (now - l->ticked_ns > DEAD_MS * NS_PER_MS)
 		l->heard_ns = now - PING_MS * NS_PER_MS - 1;
 	l->ticked_ns = now;
+	look_at_limits(l);
 	if (l->state == LINK_CONNECTING && now - l->since_ns > HELLO_MS * NS_PER_MS) {
 		go_down(l, "it does not say HELLO");
 	} else if (l->state == LINK_UP && now - l->heard_ns > DEAD_MS * NS_PER_MS) {
@@ -310,7 +356,7 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 	}
 }
 
-int engine_conn_create(struct gw_thread *t, const char *name, const char *socket_path, uint64_t first_id,
+int engine_conn_create(struct gw_thread *t, int number, const char *name, const char *socket_path, uint64_t first_id,
 		       const struct conn_events *events, struct engine_conn **out, struct sl_err *err)
 {
 	struct engine_conn *l = sl_zalloc(sizeof *l);
@@ -320,6 +366,7 @@ int engine_conn_create(struct gw_thread *t, const char *name, const char *socket
 	l->fd = -1;
 	l->backoff_ms = LINK_BACKOFF_MIN_MS;
 	l->name = name;
+	l->number = number;
 	l->next_id = first_id;
 	l->events = *events;
 	buf_init(&l->in, PROTO_HEAD_BYTES + PROTO_MAX_PAYLOAD + READ_BYTES);
@@ -439,7 +486,9 @@ int engine_conn_submit(struct engine_conn *l, const struct proto_submit *req, co
 	if (req->frame.n == 0)
 		submit_frame_count();
 	*id = l->next_id++;
-	seq_insert(l, (struct sequence){.id = *id, .listener = listener, .ctx = ctx});
+	struct sequence s = {.id = *id, .listener = listener, .ctx = ctx, .model = req->model};
+	limit(l, &s, req->tenant);
+	seq_insert(l, s);
 	l->n_seqs++;
 	if (req->model < PROTO_MAX_MODELS)
 		l->loads[load_of(l, req->model)].unseen[line_of(req->priority)]++;
@@ -561,6 +610,7 @@ void engine_conn_forget(struct engine_conn *l, uint64_t id)
 	struct sequence *s = asked_for(l, id);
 	if (s == NULL)
 		return;
+	link_unlimit(l, s, false);
 	link_remove(l, s);
 	cancel(l, id);
 }

@@ -26,9 +26,9 @@ struct conn_events {
 	void *ctx;
 };
 
-/* name: the engine's, for the log; "": the only one. first_id: of its first sequence; they grow from there. name is
- * borrowed. */
-int engine_conn_create(struct gw_thread *t, const char *name, const char *socket_path, uint64_t first_id,
+/* number: the engine's, in the link. name: for the log; "": the only one. first_id: of its first sequence; they grow
+ * from there. name is borrowed. */
+int engine_conn_create(struct gw_thread *t, int number, const char *name, const char *socket_path, uint64_t first_id,
 		       const struct conn_events *events, struct engine_conn **out, struct sl_err *err);
 /* No listener may submit from now on. */
 void engine_conn_stop(struct engine_conn *c);
@@ -51,6 +51,8 @@ bool engine_conn_idle(const struct engine_conn *c, int model);
 struct prefix_view *engine_conn_prefixes(struct engine_conn *c);
 /* Sequences that the engine has: those from here that have not ended, and as many from others as it last reported. */
 size_t engine_conn_n_active(const struct engine_conn *c);
+/* False: too many of its requests for the model fail to send one more now. *retry_ms: when it would get one. */
+bool engine_conn_admits(const struct engine_conn *c, int model, uint64_t *retry_ms);
 
 int engine_conn_submit(struct engine_conn *c, const struct proto_submit *req, const struct link_listener *listener,
 		       void *ctx, uint64_t *id);

@@ -86,12 +86,42 @@ static int on_hello(struct engine_conn *l, const uint8_t *p, size_t n, struct sl
 	return 0;
 }
 
+static void count_begun(const struct engine_conn *l, const struct sequence *s)
+{
+	const struct error_limit_key key = link_limit_key(l, s->model);
+	if (s->limited)
+		error_limits_success(&key, s->group, gw_now(l->t));
+}
+
+/* The engine's own fault, or that of the server it uses; not the request's, nor a full queue. */
+static bool is_fault(const struct proto_done *m)
+{
+	return m->error == PROTO_ERR_INTERNAL || (m->error == PROTO_ERR_OVERLOADED && m->retry_after_s > 0);
+}
+
+static void count_done(const struct engine_conn *l, const struct sequence *s, const struct proto_done *m)
+{
+	const struct error_limit_key key = link_limit_key(l, s->model);
+	const bool finished = m->error == PROTO_ERR_NONE && m->finish != PROTO_FINISH_CANCELLED;
+	if (!s->limited)
+		return;
+	if (s->listener != NULL && is_fault(m))
+		error_limits_error(&key, s->group, s->begun, gw_now(l->t));
+	else if (finished && !s->begun)
+		error_limits_success(&key, s->group, gw_now(l->t));
+	link_unlimit(l, s, finished);
+}
+
 /* A frame of a sequence. Its listener may forget it in the call. */
 static int on_sequence(struct engine_conn *l, const struct proto_head *h, const uint8_t *p, struct sl_err *err)
 {
 	struct sequence *found = link_find(l, h->id);
 	struct sequence s = found ? *found : (struct sequence){0};
 	int rc;
+	if (found != NULL && !s.begun && (h->type == PROTO_TOKENS || h->type == PROTO_EMBEDDING)) {
+		found->begun = true;
+		count_begun(l, &s);
+	}
 	if (h->type == PROTO_QUEUED) {
 		struct proto_queued m;
 		rc = proto_get_queued(p, h->length, &m, err);
@@ -132,6 +162,7 @@ static int on_sequence(struct engine_conn *l, const struct proto_head *h, const 
 		rc = proto_get_done(p, h->length, &m, err);
 		if (rc == 0 && found != NULL && s.counted == NULL) {
 			link_remove(l, found);
+			count_done(l, &s, &m);
 			/* Nobody here has cancelled one that still has its listener. */
 			l->stopping = l->stopping || (s.listener != NULL && m.finish == PROTO_FINISH_CANCELLED);
 			if (s.listener == NULL)

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 
 #include "base/buf.h"
+#include "gateway/admission/error_limits.h"
 #include "gateway/generation/engine_conn.h"
 #include "gateway/generation/frame_order.h"
 #include "gateway/generation/prefix_view.h"
@@ -25,6 +26,11 @@ struct sequence {
 	void *ctx;
 	void (*counted)(void *ctx, const struct proto_counted *m); /* of a count, which is no more than that */
 	uint32_t lane;
+	/* Of a SUBMIT, for the limits of errors. */
+	uint16_t model;
+	uint8_t group;
+	bool limited, begun; /* it counts there; its first token has come */
+	uint64_t sent_ns;
 };
 
 enum { LINK_MAX_ERASES = 256 };
@@ -32,6 +38,7 @@ enum { LINK_MAX_ERASES = 256 };
 struct engine_conn {
 	struct gw_thread *t;
 	const char *name; /* borrowed */
+	int number;       /* of the engine, in the link */
 	char path[sizeof((struct sockaddr_un *)0)->sun_path];
 	enum link_state state;
 	int fd;
@@ -77,6 +84,9 @@ struct sequence *link_find(struct engine_conn *l, uint64_t id);
 void link_remove(struct engine_conn *l, struct sequence *s);
 /* Its state, or that of a model, has changed. */
 void link_notify_state(struct engine_conn *l);
+/* s has no part in the limits of errors any more (gateway/admission/error_limits.h). finished: it ended well. */
+void link_unlimit(const struct engine_conn *l, const struct sequence *s, bool finished);
+struct error_limit_key link_limit_key(const struct engine_conn *l, int model);
 /* Delivers every whole frame in l->in. An error: the link has to go down. */
 int link_take_frames(struct engine_conn *l, struct sl_err *err);
 

@@ -284,8 +284,8 @@ int engine_link_add(struct engine_link *l, const char *name, const char *socket_
 	snprintf(l->names[k], NAME_BYTES, "%s", name);
 	route_counts_register(name);
 	l->hashes[k] = XXH3_64bits(name, strlen(name));
-	int rc = engine_conn_create(l->t, k > 0 ? l->names[k] : "", socket_path, ((uint64_t)k << ID_SHIFT) + 1, &events,
-				    &l->conns[k], err);
+	int rc = engine_conn_create(l->t, k, k > 0 ? l->names[k] : "", socket_path, ((uint64_t)k << ID_SHIFT) + 1,
+				    &events, &l->conns[k], err);
 	if (rc != 0)
 		return rc;
 	l->n_conns++;
@@ -397,6 +397,8 @@ static void add_stats(struct proto_stats *to, const struct proto_stats *from)
 	ADD(swap_places), ADD(swap_used), ADD(kv_bytes), ADD(kv_withheld), ADD(kv_released), ADD(kv_restored);
 	ADD(models_here), ADD(load_waiting), ADD(model_loads), ADD(model_drops), ADD(model_load_ms);
 	ADD(adapters_here), ADD(adapter_bytes), ADD(adapter_loads), ADD(adapter_drops);
+	ADD(held), ADD(slowdowns);
+	to->slowed |= from->slowed;
 	uint64_t total = to->pages_total, used = total > to->pages_free ? total - to->pages_free : 0;
 	to->kv_used_permille = total > 0 ? (uint32_t)(used * 1000 / total) : 0;
 }
@@ -434,6 +436,21 @@ bool engine_link_serves(const struct engine_link *l, int model)
 		if (can_serve(l, model, k))
 			return true;
 	return false;
+}
+
+bool engine_link_admits(const struct engine_link *l, int model, uint64_t *retry_ms)
+{
+	uint64_t least = UINT64_MAX;
+	for (int k = 0; k < l->n_conns; k++) {
+		uint64_t ms = 0;
+		if (!can_serve(l, model, k))
+			continue;
+		if (engine_conn_admits(l->conns[k], l->local[model][k], &ms))
+			return true;
+		least = ms < least ? ms : least;
+	}
+	*retry_ms = least;
+	return least == UINT64_MAX; /* another error answers where none can serve it */
 }
 
 /* The engine where a request would wait least; -1: none can serve it. */
@@ -548,18 +565,32 @@ static uint64_t key_of(const struct engine_link *l, const struct proto_submit *r
 	return n > 0 ? l->digests.of[n > KEY_BORDER ? KEY_BORDER : n - 1] : XXH3_64bits(req->prompt.at, req->prompt.n);
 }
 
+/* The engines that can serve it, bits; if there are several, those whose errors do not limit it, unless all do. */
+static unsigned candidates(const struct engine_link *l, int model, int *n)
+{
+	unsigned serve = 0, admit = 0;
+	uint64_t retry_ms;
+	for (int k = 0; k < l->n_conns && model < PROTO_MAX_MODELS; k++)
+		serve |= (unsigned)is_candidate(l, model, k) << k;
+	for (int k = 0; k < l->n_conns && (serve & (serve - 1)) != 0; k++)
+		if ((serve >> k & 1) != 0 && engine_conn_admits(l->conns[k], l->local[model][k], &retry_ms))
+			admit |= 1u << k;
+	serve = admit != 0 ? admit : serve;
+	*n = __builtin_popcount(serve);
+	return serve;
+}
+
 static int route(struct engine_link *l, const struct proto_submit *req)
 {
 	struct route_candidate all[ENGINE_LINK_MAX];
-	int n = 0;
-	for (int k = 0; k < l->n_conns; k++)
-		n += req->model < PROTO_MAX_MODELS && is_candidate(l, req->model, k);
+	int n;
+	const unsigned serve = candidates(l, req->model, &n);
 	l->digests.n = 0;
 	if (n > 1)
 		prefix_digests_make(req->prompt_kind, req->prompt, &l->digests);
 	n = 0;
 	for (int k = 0; k < l->n_conns; k++)
-		if (req->model < PROTO_MAX_MODELS && is_candidate(l, req->model, k))
+		if ((serve >> k & 1) != 0)
 			all[n++] = candidate_of(l, req, k);
 	l->choice = route_choose(&l->t->cfg->routing, all, n, n > 1 ? key_of(l, req) : 0, l->turn);
 	l->turn += route_took_turn(&l->choice);

@@ -63,6 +63,9 @@ const struct link_model *engine_link_parent(const struct engine_link *l, const s
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
 /* The last ones of a model, added up; zeros while the link is down. */
 const struct proto_figures *engine_link_figures(const struct engine_link *l, int model);
+/* False: so many requests for it fail on the engines that can serve it that none of them gets one more now. *retry_ms:
+ * when one would. */
+bool engine_link_admits(const struct engine_link *l, int model, uint64_t *retry_ms);
 /* Until the first token of a request that came now, as the model's engines last reported (LOAD) and with what was
  * submitted here since; of the engine where that is soonest. 0 too when nothing is known. */
 uint64_t engine_link_wait_ms(const struct engine_link *l, int model, uint8_t priority);

@@ -155,6 +155,38 @@ static uint32_t links_of(const struct kn_nvml *n)
 	return up;
 }
 
+/* Beyond what any device has. */
+static const uint64_t most_memory = (uint64_t)1 << 50, most_errors = (uint64_t)1 << 48;
+enum { MOST_CELSIUS = 150, MOST_MILLIWATTS = 10 * 1000 * 1000, MOST_MHZ = 20000 };
+
+static void bound(struct kn_device_state *s, uint32_t *figure, uint32_t most, const char *name)
+{
+	if (*figure <= most)
+		return;
+	*figure = 0;
+	s->absurd = name;
+}
+
+/* A driver that errs is not believed. */
+static void check(struct kn_device_state *s)
+{
+	bound(s, &s->busy_percent, 100, "utilization");
+	bound(s, &s->memory_busy_percent, 100, "memory utilization");
+	bound(s, &s->celsius, MOST_CELSIUS, "temperature");
+	bound(s, &s->milliwatts, MOST_MILLIWATTS, "power");
+	bound(s, &s->limit_milliwatts, MOST_MILLIWATTS, "power limit");
+	bound(s, &s->sm_mhz, MOST_MHZ, "clock");
+	bound(s, &s->memory_mhz, MOST_MHZ, "memory clock");
+	if (s->memory_bytes > most_memory || s->memory_used_bytes > s->memory_bytes) {
+		s->memory_bytes = s->memory_used_bytes = 0;
+		s->absurd = "memory";
+	}
+	if (s->ecc_uncorrected > most_errors) {
+		s->ecc_uncorrected = 0;
+		s->absurd = "count of memory errors";
+	}
+}
+
 int kn_nvml_read(struct kn_nvml *n, struct kn_device_state *out)
 {
 	const struct calls *c = &n->call;
@@ -187,5 +219,6 @@ int kn_nvml_read(struct kn_nvml *n, struct kn_device_state *out)
 	out->sm_mhz = clock_of(n, CLOCK_SM);
 	out->memory_mhz = clock_of(n, CLOCK_MEMORY);
 	out->nvlinks = links_of(n);
+	check(out);
 	return answered > 0 ? 0 : SL_EIO;
 }

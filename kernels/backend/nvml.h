@@ -21,7 +21,7 @@ enum kn_slowed {
 	KN_SLOWED_OTHER = 1 << 3,    /* any other reason but idleness */
 };
 
-/* 0: the device does not report it. */
+/* 0: the device does not report it, or what it reports cannot be. */
 struct kn_device_state {
 	uint32_t busy_percent;        /* of the last moments in which a kernel ran */
 	uint32_t memory_busy_percent; /* in which memory was read or written */
@@ -32,6 +32,7 @@ struct kn_device_state {
 	uint32_t slowed;          /* bits of kn_slowed */
 	uint64_t ecc_uncorrected; /* errors since the driver was loaded */
 	uint32_t nvlinks;         /* links that are up */
+	const char *absurd;       /* NULL, or a figure that cannot be and is left 0 */
 };
 
 struct kn_nvml;

@@ -23,10 +23,12 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/dequant.h"
 #include "kernels/cpu/grouped.h"
 #include "kernels/cpu/int8.h"
+#include "kernels/cpu/places.h"
 
 enum {
 	SOON = 1 << 18, /* bytes of the next product that each thread prefetches */
@@ -42,6 +44,33 @@ static int n_cpus(void)
 	return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* The caller of the pool keeps what it may use: other threads of the process start from it. */
+static void pin(struct kn_pool *pool, const struct kn_config *cfg)
+{
+	const int n = kn_pool_n_threads(pool);
+	const char *why = "no memory";
+	char line[256];
+	int failed = 0;
+	cpu_set_t allowed, its;
+	if (n < 2)
+		return; /* the caller computes alone */
+	struct places *p = sl_zalloc(sizeof *p);
+	if (p == NULL || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
+	    !places_make("", &allowed, n, cfg->pin, p, &why)) {
+		log_debug("threads are not pinned: %s", why);
+		sl_free(p);
+		return;
+	}
+	for (int i = 1; i < n; i++) {
+		places_of(p, i, &its);
+		failed += kn_pool_pin(pool, i, &its) != 0;
+	}
+	places_print(p, line, sizeof line);
+	log_debug("threads pinned to %s: %s%s", p->single ? "one processor each" : "their node's processors", line,
+		  failed > 0 ? "; the system does not let all of them" : "");
+	sl_free(p);
+}
+
 static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struct kn_backend **out, struct sl_err *err)
 {
 	if (cfg->fp8_weights)
@@ -55,6 +84,7 @@ static int open_isa(const struct kn_isa *isa, const struct kn_config *cfg, struc
 		return rc;
 	}
 	b->isa = isa;
+	pin(b->pool, cfg);
 	snprintf(b->line, sizeof b->line, "%s, %d threads", isa->name, kn_pool_n_threads(b->pool));
 	*out = b;
 	return 0;

@@ -203,6 +203,11 @@ int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err)
 	return 0;
 }
 
+int kn_pool_pin(struct kn_pool *p, int i, const cpu_set_t *cpus)
+{
+	return pthread_setaffinity_np(p->threads[i - 1], sizeof *cpus, cpus) == 0 ? 0 : SL_EIO;
+}
+
 static void stir(struct kn_pool *p)
 {
 	if (atomic_load(&p->sleeping) == 0)

@@ -7,6 +7,7 @@
 #ifndef KERNELS_CPU_POOL_H
 #define KERNELS_CPU_POOL_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,8 @@ struct kn_pool;
 int kn_pool_create(int n_threads, struct kn_pool **out, struct sl_err *err);
 void kn_pool_destroy(struct kn_pool *p);
 int kn_pool_n_threads(const struct kn_pool *p);
+/* Thread i, from 1, may only use these processors. SL_EIO: the system does not let it, and it may use what it could. */
+int kn_pool_pin(struct kn_pool *p, int i, const cpu_set_t *cpus);
 /* How long threads of all pools spin before they sleep: outside a step, or the caller for its workers, and inside one.
  * For tests, which share their processors with each other. */
 void kn_pool_spin(uint64_t idle_ns, uint64_t step_ns);

@@ -190,6 +190,27 @@ test('sluice plan: simulated arrangements with this machine\'s costs, the best f
   }
 });
 
+test('sluice tune: settings that are not below the defaults, verified by real runs, as a section of the configuration', () => {
+  const tune = (...args) => spawnSync(sluice, ['tune', ...args], { encoding: 'utf8', timeout: 300_000 });
+  const svg = join(mkdtempSync(join(tmpdir(), 'sluice-tune-')), 'curve.svg');
+  const load = ['--mix', '1:60:8', '--threads', '1', '--kv-memory', '64', '--sequences', '8'];
+  const r = tune(small, ...load, '--verify', '0.5', '--json', '--svg', svg);
+  assert.equal(r.status, 0, r.stderr);
+  const said = JSON.parse(r.stdout);
+  assert.ok(said.requests_per_s >= said.default_requests_per_s && said.default_requests_per_s > 0, r.stdout);
+  assert.ok(said.points > 5 && said.points < 200);
+  if (said.verified) assert.ok(said.verified.kept_defaults || said.verified.good >= said.verified.default_good, r.stdout);
+  assert.match(readFileSync(svg, 'utf8'), /^<svg/);
+  const text = tune(small, ...load, '--verify', '0');
+  assert.match(text.stdout, /^# [\d.]+ requests a second within the targets, in simulation; with the defaults [\d.]+\n(engine:\n(  [a-z_]+: \d+(ms|MiB)?\n)+|# nothing is clearly better)/);
+  assert.match(text.stdout, /\n# {3}step_tokens .*\*/);
+  for (const [args, why] of [[[], /which model file/], [[small, '--accept', '1'], /--accept must be/], [[small, '--verify', 'x'], /--verify must be/], [[small, ...load, '--slo-ttft', '0.0001'], /no setting keeps the targets/]]) {
+    const bad = tune(...args);
+    assert.ok(bad.status !== 0);
+    assert.match(bad.stderr, why);
+  }
+});
+
 test('bench overload: figures of the echo engine, and a target that nothing meets is said', () => {
   const short = ['--peak-seconds', '1', '--seconds', '2'];
   const good = bench('overload', ...short, '--json');

@@ -28,6 +28,7 @@ const CAUSES = {
   SluiceStreamsBelowReadingSpeed: { 'sluice_slow_seconds_total{tier="paid",model="m"}': ['+120', '+6'] },
   SluiceRefusals: { 'sluice_load_refused_total{reason="late"}': ['+120', '+1'] },
   SluiceVariantRolledBack: { 'sluice_variant_rolled_back{model="m",variant="v"}': ['1', '0'] },
+  SluiceEngineFails: { 'sluice_error_limits{}': ['1', '0'] },
   SluiceQueueGrows: { 'sluice_engine_waiting{}': ['+1', '0'] },
   SluicePrefixHitsLow: { 'sluice_engine_prefix_queries_total{}': ['+1000', '+1000'], 'sluice_engine_prefix_hits_total{}': ['+500', '+900'], 'sluice_engine_running{}': ['8', '8'] },
   SluiceKvPressure: { 'sluice_engine_preemptions_total{}': ['+60', '+1'] },

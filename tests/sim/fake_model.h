@@ -78,6 +78,7 @@ static struct {
 	atomic_int max_rows_seen, max_want_seen;
 	atomic_int end_never; /* no end tokens */
 	atomic_int step_us;   /* a step takes so long */
+	atomic_int row_us;    /* and each of its rows so long besides */
 	atomic_int stamp;     /* of its files */
 	atomic_int copy_us;   /* and a page to the host or from there */
 	atomic_int draws;     /* tokens are drawn where the logits are, as on a device */
@@ -335,7 +336,7 @@ static int fake_compute(struct model *m, struct fake_step *f)
 	const struct kn_kv *kv = &f->kv;
 	pthread_mutex_lock(&fake.gate);
 	pthread_mutex_unlock(&fake.gate);
-	int us = atomic_load(&fake.step_us);
+	int us = atomic_load(&fake.step_us) + atomic_load(&fake.row_us) * s->n_rows;
 	if (us > 0) {
 		struct timespec ts = {.tv_nsec = us * 1000};
 		nanosleep(&ts, NULL);

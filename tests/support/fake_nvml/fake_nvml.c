@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FINE, NO_START, SILENT, HANGS, BARE };
+enum { FINE, NO_START, SILENT, HANGS, BARE, LIES, COOL, HOT };
 
-static atomic_int mode, n_begun, n_hanging;
+static atomic_int mode, n_begun, n_hanging, n_answers;
 
 void fake_nvml_mode(int how) { mode = how; }
 
@@ -41,6 +41,8 @@ static int answer(void)
 	for (int i = 0; i < 2000 && mode == HANGS; i++)
 		usleep(10000);
 	n_hanging--;
+	if (mode == LIES)
+		return n_answers++ % 7 == 0 ? 15 : 0;
 	if (mode == HANGS)
 		mode = FINE; /* after twenty seconds */
 	return mode == SILENT ? 15 : 0;
@@ -49,7 +51,7 @@ static int answer(void)
 int nvmlDeviceGetUtilizationRates(void *d, unsigned *out)
 {
 	(void)d;
-	out[0] = 87;
+	out[0] = mode == LIES ? 4000000000u : 87;
 	out[1] = 41;
 	return answer();
 }
@@ -59,21 +61,21 @@ int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *out)
 	(void)d;
 	out[0] = 1000000;
 	out[1] = 400000;
-	out[2] = 600000;
+	out[2] = mode == LIES ? ~0ull : 600000;
 	return answer();
 }
 
 int nvmlDeviceGetTemperature(void *d, int sensor, unsigned *out)
 {
 	(void)d;
-	*out = 64;
+	*out = mode == LIES ? ~0u : 64;
 	return sensor == 0 ? answer() : 2;
 }
 
 int nvmlDeviceGetPowerUsage(void *d, unsigned *out)
 {
 	(void)d;
-	*out = 512345;
+	*out = mode == LIES ? ~0u : 512345;
 	return answer();
 }
 
@@ -87,22 +89,24 @@ int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *out)
 int nvmlDeviceGetClockInfo(void *d, int which, unsigned *out)
 {
 	(void)d;
-	*out = which == 1 ? 1755 : which == 2 ? 3201 : 1;
+	*out = mode == LIES ? ~0u : which == 1 ? 1755 : which == 2 ? 3201 : 1;
 	return answer();
 }
 
-/* Idle, software power, hardware thermal, and an unknown bit. */
+/* Idle, software power, hardware thermal, and an unknown bit; lies change each time. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *out)
 {
 	(void)d;
 	*out = 0x1 | 0x4 | 0x40 | 0x10000;
+	if (mode == COOL || (mode == LIES && n_answers % 2 == 0))
+		*out = 0x1;
 	return mode == BARE ? 3 : answer();
 }
 
 int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, unsigned long long *out)
 {
 	(void)d;
-	*out = type == 1 && counter == 0 ? 3 : 77;
+	*out = mode == LIES ? ~0ull : type == 1 && counter == 0 ? 3 : 77;
 	return mode == BARE ? 3 : answer();
 }
 

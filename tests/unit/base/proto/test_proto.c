@@ -303,7 +303,10 @@ static void frames(struct sl_buf frame[N_FRAMES])
 				90,
 				91,
 				92,
-				93}),
+				93,
+				94,
+				95,
+				96}),
 	    0);
 	assert_int_equal(proto_put_bye(&frame[10], &(struct proto_bye){STR("bye")}), 0);
 	assert_int_equal(proto_put_tokens(&frame[11], 7,

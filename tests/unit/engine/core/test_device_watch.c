@@ -19,7 +19,7 @@
 #include "engine/core/device_watch.h"
 #include "kernels/backend/nvml.h"
 
-enum { FINE, NO_START, SILENT, HANGS, BARE };
+enum { FINE, NO_START, SILENT, HANGS, BARE, LIES };
 
 static const char pci[] = "0000:1b:00.0";
 static char path[PATH_MAX + 64];
@@ -71,6 +71,7 @@ static void test_read(void **arg)
 	assert_int_equal(s.slowed, KN_SLOWED_POWER | KN_SLOWED_THERMAL | KN_SLOWED_OTHER);
 	assert_int_equal(s.ecc_uncorrected, 3);
 	assert_int_equal(s.nvlinks, 5);
+	assert_null(s.absurd);
 	mode(BARE); /* what a device does not have is 0 */
 	assert_int_equal(kn_nvml_read(n, &s), 0);
 	assert_int_equal(s.slowed + s.nvlinks + s.ecc_uncorrected, 0);
@@ -80,6 +81,31 @@ static void test_read(void **arg)
 	assert_int_equal(s.celsius + s.milliwatts + s.sm_mhz, 0);
 	kn_nvml_close(n);
 	assert_int_equal(begun(), 0);
+}
+
+/* Figures that cannot be are left out, and what is told stays within what there is. */
+static void test_lies(void **arg)
+{
+	struct kn_nvml *n;
+	struct kn_device_state s;
+	struct sl_err err = {0};
+	int n_absurd = 0;
+	(void)arg;
+	mode(LIES);
+	assert_int_equal(kn_nvml_open(path, pci, &n, &err), 0);
+	for (int i = 0; i < 100; i++) {
+		if (kn_nvml_read(n, &s) != 0)
+			continue;
+		n_absurd += s.absurd != NULL;
+		assert_int_equal(s.busy_percent, 0);
+		assert_true(s.memory_busy_percent <= 100);
+		assert_int_equal(s.memory_bytes + s.memory_used_bytes, 0);
+		assert_int_equal(s.celsius + s.milliwatts + s.sm_mhz + s.memory_mhz, 0);
+		assert_int_equal(s.ecc_uncorrected, 0);
+		assert_true(s.nvlinks <= 18);
+	}
+	assert_true(n_absurd > 50);
+	kn_nvml_close(n);
 }
 
 static void test_refused(void **arg)
@@ -176,10 +202,8 @@ static int setup(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_read),
-	    cmocka_unit_test(test_refused),
-	    cmocka_unit_test(test_watched),
-	    cmocka_unit_test(test_hanging),
+	    cmocka_unit_test(test_read),    cmocka_unit_test(test_lies),    cmocka_unit_test(test_refused),
+	    cmocka_unit_test(test_watched), cmocka_unit_test(test_hanging),
 	};
 	return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "gateway/admission/error_limits.h"
 #include "link_pair.h"
 
 static int send_to(struct rig *r, struct seq *s, int model)
@@ -106,6 +107,74 @@ static void an_end_takes_its_own_sequences(void **state)
 	assert_int_equal(lost, 3);
 	for (int i = 0; i < 6; i++)
 		engine_link_forget(r->link, r->seqs[i].id);
+	swap(r, &o);
+	drop_other(&o);
+}
+
+static void end_with(struct rig *r, struct seq *s, uint8_t error, uint32_t retry_after_s)
+{
+	struct sl_buf b;
+	const struct proto_done m = {.finish = error != 0 ? PROTO_FINISH_ERROR : PROTO_FINISH_STOP,
+				     .error = error,
+				     .retry_after_s = retry_after_s,
+				     .message = {"", 0}};
+	buf_init(&b, 65536);
+	assert_int_equal(proto_put_done(&b, s->id, &m), 0);
+	say(r, &b);
+	TURN_UNTIL(r, s->done == 1);
+}
+
+/* The rig plays the second engine. Sends until it gets one, and ends that. */
+static void fail_one(struct rig *r, int *next, uint8_t error, uint32_t retry_after_s)
+{
+	for (;;) {
+		struct seq *s = &r->seqs[(*next)++];
+		assert_int_equal(send_to(r, s, 1), 0);
+		if (s->id >> 56 == 1) {
+			end_with(r, s, error, retry_after_s);
+			return;
+		}
+	}
+}
+
+/* Requests go around an engine whose own faults limit it; what is the request's, or a full queue, does not count. */
+static void a_failing_engine_gets_few(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	uint64_t retry_ms;
+	int next = 0, n_there = 0;
+	error_limits_clear();
+	add_other(r, &o);
+	come_up_with(r, 0, both, 2);
+	swap(r, &o);
+	come_up_with(r, 1, one, 2);
+	for (int i = 0; i < 5; i++) {
+		fail_one(r, &next, PROTO_ERR_CONTEXT_LENGTH, 0);
+		fail_one(r, &next, PROTO_ERR_OVERLOADED, 0);
+		fail_one(r, &next, PROTO_ERR_NOT_READY, 0);
+	}
+	assert_false(error_limits_any());
+	fail_one(r, &next, PROTO_ERR_INTERNAL, 0);
+	fail_one(r, &next, PROTO_ERR_OVERLOADED, 5); /* a server that it uses asks for a pause */
+	assert_true(error_limits_any());
+	assert_true(engine_link_admits(r->link, 1, &retry_ms)); /* by the other engine */
+	/* One at a time goes there, all others to the first one. */
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(send_to(r, &r->seqs[next + i], 1), 0);
+		n_there += r->seqs[next + i].id >> 56 == 1;
+	}
+	assert_int_equal(n_there, 1);
+	/* Without the first one it is the only one: then the gateway refuses, and says until when. */
+	close(o.fd);
+	o.fd = -1;
+	TURN_UNTIL(r, !engine_link_engine_up(r->link, 0));
+	assert_false(engine_link_admits(r->link, 1, &retry_ms));
+	assert_true(retry_ms >= 1);
+	for (int i = 0; i < next + 20; i++)
+		engine_link_forget(r->link, r->seqs[i].id);
+	assert_true(engine_link_admits(r->link, 1, &retry_ms));
+	error_limits_clear();
 	swap(r, &o);
 	drop_other(&o);
 }
@@ -302,6 +371,7 @@ int main(void)
 	    TEST(models_are_listed_once),
 	    TEST(each_engine_is_asked_by_its_own_number),
 	    TEST(an_end_takes_its_own_sequences),
+	    TEST(a_failing_engine_gets_few),
 	    TEST(another_model_by_the_name_gets_nothing),
 	    TEST(adapters_are_loaded_on_all_engines),
 	    TEST(adapters_come_and_go_by_engine),
