@@ -621,7 +621,8 @@ static void queue_is_bounded(void **state)
 	run_until_done(&r, 1);
 	run_submit(&r, 4, &req);
 	RUN_UNTIL(&r, r.answers[4].queued);
-	assert_int_equal(r.answers[4].queued_as.position, 2);
+	/* The second one has begun, or begins in the step to come. */
+	assert_in_range(r.answers[4].queued_as.position, 2, 3);
 	for (uint64_t i = 2; i <= 4; i++) {
 		run_credit(&r, i, 5);
 		run_until_done(&r, i);
