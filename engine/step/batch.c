@@ -861,7 +861,8 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 		prefix_computed(m->prefix, &s->path, s->tokens, past, page_row(s));
 		if (s->borders != NULL && past >= s->n_prompt)
 			publish(s);
-		if (past == r->n_past && s->spec.n_draft == 0) /* a draft's rows are in the state, too */
+		/* A draft's rows, and those of a step behind this one, are in the state, too. */
+		if (past == r->n_past && s->spec.n_draft == 0 && s->n_flying == 0)
 			prefix_snapshot(m->prefix, &s->path, past, s->slot);
 	}
 	for (int i = 0; i < f->b.n_want;)

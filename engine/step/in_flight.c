@@ -218,11 +218,21 @@ bool in_flight_foresee(struct eng_model *m, uint64_t now_ns)
 	return n == 0 || n_host < n || sched_n_started(m->sched) > n || sched_n_queued(m->sched) > 0;
 }
 
+/* Whether a snapshot is due after its rows in flight: further ones would move the state on before it is copied. */
+static bool snapshot_is_coming(const struct eng_seq *s)
+{
+	const struct eng_model *m = s->model;
+	uint32_t past = s->sched.n_past;
+	return m->states != NULL && s->n_flying > 0 && prefix_next_snapshot(m->prefix, &s->path, past - 1) == past;
+}
+
 bool in_flight_must_sit_out(const struct eng_seq *s)
 {
 	const struct eng_model *m = s->model;
 	if (m->n_in_flight == 0)
 		return false;
+	if (snapshot_is_coming(s))
+		return true;
 	/* The next mask depends on the coming token. */
 	return (s->n_coming > 0 && constrain_is_on(&s->constraint)) ||
 	       (m->in_flight[0]->n_host > 0 && !device_draw_all(s));

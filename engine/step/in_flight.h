@@ -10,9 +10,10 @@
  * A step may follow another in flight if no sequence must yield to another (sched_owner.gentle). Sequences whose next
  * draw depends on the first step's results on the host (logits, or a token that advances a grammar) skip the second
  * step. So does any sequence that needs such logits, because only one step's logits fit. Where penalties count tokens,
- * the device counts the coming one (kn_draw.said). A sequence continues into the second step if its next token,
- * whatever it is, exhausts neither credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes
- * one row; its output is discarded.
+ * the device counts the coming one (kn_draw.said). So does a sequence whose layers keep a state if a snapshot is due
+ * after the first step (prefix_next_snapshot): the state is copied once that is served. A sequence continues into the
+ * second step if its next token, whatever it is, exhausts neither credit, length nor pace. A sequence that ends
+ * meanwhile (stop, cancellation) wastes one row; its output is discarded.
  *
  * A sequence that loses its slot (ended or pre-empted) leaves all steps in flight at once. Its pages and slot may be
  * reused at once, although rows in flight still write there: operations of one model take effect in the order of issue,

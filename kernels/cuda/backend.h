@@ -4,7 +4,7 @@
  *
  * backend.cu               the table                    memory.cu   device memory, pages on the host
  * step.cu                  a step's inputs and results  pages.cu, rope.h  rotary embedding, pages
- * rows.cu, rows.h          row-wise operations
+ * rows.cu, rows.h          row-wise operations         recurrent.cu  layers that keep a state
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
  * attention_alone.h (single rows), attention_merge.h
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
@@ -51,6 +51,12 @@ struct kn_host_room {
 /* Adjacent rows of a step that belong to one sequence: they read the same pages. */
 struct kn_item {
 	int32_t row, n_rows;
+};
+
+/* All adjacent rows of a sequence, with the slot of its state. Rows that pad the step are copies of its last one, which
+ * the run of that computes: n_copies follow it. Their own runs have n_rows 0 and touch no state. */
+struct kn_run {
+	int32_t row, n_rows, n_copies, slot;
 };
 
 /* Activations converted for products (matmul.cu). */
@@ -122,6 +128,10 @@ struct kn_backend {
 	int32_t *texts_at; /* in staged: room for pool_rows; NULL: used or sent */
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
+	/* Of steps with states: [n_runs], and of each row the number of its run. */
+	const struct kn_run *runs;
+	const int32_t *run_of;
+	int n_runs;
 	int32_t *numbers; /* [n_numbers]: a sequence's number in this step, or -1; then [n_numbers]: the sequence of a
 			     number */
 	int n_numbers;
@@ -178,7 +188,8 @@ struct kn_backend {
 	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
-	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)
+	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)                                                   \
+	X(conv) X(state_copy) X(halve) X(sigmoid_mul)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {

@@ -307,6 +307,35 @@ int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int w
 	return launch(b, softcap{cap}, x, NULL, n_rows, width, 0);
 }
 
+struct sigmoid_mul {
+	__device__ float of(float x, float gate) const { return x / (1.0f + expf(-gate)); }
+};
+
+int kn_cuda_sigmoid_mul(struct kn_backend *b, float *x, const float *gate, int n_rows, int width)
+{
+	return launch(b, sigmoid_mul{}, x, gate, n_rows, width, 0);
+}
+
+/* Number i of a row of [2][width]: four at a time, of which a block has some. */
+__global__ void halve(const float *x, int width, float *first, float *second, bool wide)
+{
+	kn_begin();
+	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
+	int64_t row = blockIdx.x;
+	if (i >= width)
+		return;
+	const float *from = x + row * 2 * width;
+	store4(first + row * width, i, width, wide, load4(from, i, width, wide));
+	store4(second + row * width, i, width, wide, load4(from + width, i, width, wide));
+}
+
+int kn_cuda_halve(struct kn_backend *b, const float *x, int n_rows, int width, float *first, float *second)
+{
+	unsigned rows = (unsigned)kn_cuda_rows(b, n_rows);
+	bool wide = width % 4 == 0 && aligned(x) && aligned(first) && aligned(second);
+	return KN_LAUNCH(b->dev, halve, dim3(rows, blocks_of(width)), THREADS, 0, x, width, first, second, wide);
+}
+
 /* Rows are copied whole: block (i, part) has a part of row rows[i]. */
 __global__ void gather(const float *x, const int32_t *rows, int width, float *y, bool wide)
 {
