@@ -6,7 +6,7 @@
  * step.cu                  a step's inputs and results  pages.cu, rope.h  rotary embedding, pages
  * rows.cu, rows.h          row-wise operations         recurrent.cu  layers that keep a state
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
- * attention_alone.h (single rows), attention_merge.h
+ * attention_alone.h (single rows), attention_merge.h    latent.cu   latent rows: writing, attention, heads' products
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).
@@ -100,6 +100,17 @@ struct kn_upload {
 
 enum { KN_UPLOADS = DEV_MARKS - KN_STEPS_AHEAD };
 
+/* The matrices of heads as a product of all of them reads them (latent.cu). */
+struct kn_head_weight {
+	const uint8_t *data;
+	const float *scale; /* per output, or NULL */
+};
+struct kn_head_table {
+	const struct kn_weight *of; /* the caller's array */
+	struct kn_head_weight *host, *at;
+	int n;
+};
+
 struct dev_library;
 struct kn_choices;
 
@@ -175,6 +186,8 @@ struct kn_backend {
 	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
+	struct kn_head_table *head_tables; /* [max_head_tables] */
+	int n_head_tables, max_head_tables, next_head_table;
 	char line[512];
 };
 
@@ -189,7 +202,8 @@ struct kn_backend {
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
 	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)                                                   \
-	X(conv) X(state_copy) X(halve) X(sigmoid_mul)
+	X(conv) X(delta) X(ssm) X(state_copy) X(halve) X(sigmoid_mul) X(relu_square) X(rmsnorm_groups)
+#define KN_CUDA_LATENT_OPS(X) X(latent_write) X(matmul_heads)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -197,6 +211,7 @@ template <class F> struct kn_pointed<F *> {
 };
 #define KN_CUDA_DECLARE(op) kn_pointed<decltype(kn_ops::op)>::type kn_cuda_##op;
 KN_CUDA_OPS(KN_CUDA_DECLARE)
+KN_CUDA_LATENT_OPS(KN_CUDA_DECLARE)
 #undef KN_CUDA_DECLARE
 
 /* ---- step.cu ---- */
@@ -270,6 +285,13 @@ void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const str
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
 /* A product by the kernels here. */
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
+
+/* ---- latent.cu ---- */
+/* Attention to latent rows, of every row of the step. */
+int kn_cuda_latent_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
+			     const struct kn_attn *attn, float *out);
+/* Frees the tables of heads' matrices. */
+void kn_cuda_head_tables_end(struct kn_backend *b);
 
 /* ---- library.cu ---- */
 enum { KN_NOT_TAKEN = 1 };

@@ -155,6 +155,309 @@ int kn_cuda_conv(struct kn_backend *b, const struct kn_conv *conv_of, const floa
 	return KN_LAUNCH(b->dev, conv, dim3((unsigned)((c.n + THREADS - 1) / THREADS), parts), THREADS, 0, c);
 }
 
+/* ---- heads with a state each ---- */
+
+enum {
+	PARTS = 8, /* of a sum over the rows of a state */
+	HEAD_WARPS = 4,
+	HEAD_THREADS = HEAD_WARPS * KN_WARP,
+};
+
+struct heads_call {
+	const float *in, *first, *second; /* rows of heads: delta's beta and alpha; ssm's step in second */
+	float *y, *states;                /* states: at this layer's of slot 0 */
+	int64_t state_floats;
+	const float *a, *dt, *d;
+	const struct kn_run *runs;
+	const int32_t *pos;
+	float least, most, query_factor;
+	int heads, key_heads, n, width; /* n, width: of a state */
+	int in_row, key_at, query_at, value_at;
+	bool tiled;
+};
+
+/* A block has a head's columns of a run. A column's rows are divided among LANES lanes, so that a warp has as many
+ * columns as lanes are left; row 4 · (PARTS · b + p) + e, with e < 4, is in part p. A lane has one part or two. A sum
+ * is, of each part, over b for each e, these four, then the parts by a tree: the same for any LANES. R: rows of a part.
+ * CHUNK: positions whose keys and queries are in shared memory together. */
+template <bool SSM_, int R_, int LANES_, int CHUNK_> struct head_form {
+	enum {
+		SSM = SSM_,
+		R = R_,
+		LANES = LANES_,
+		CHUNK = CHUNK_,
+		OWN = PARTS / LANES, /* parts of a lane */
+		N = PARTS * R,       /* rows, of which those past the state's are zeros */
+		EACH = KN_WARP / LANES,
+		COLUMNS = HEAD_WARPS * EACH,
+		VECTORS = (2 * CHUNK + HEAD_WARPS - 1) / HEAD_WARPS, /* that a warp brings of a chunk */
+		BUFFERS = CHUNK > 1 ? 2 : 1,
+	};
+};
+
+/* Of a chunk. */
+template <class F> struct head_shared {
+	float key[F::CHUNK][F::N], query[F::CHUNK][F::N], value[F::CHUNK][F::COLUMNS], keep[F::CHUNK], rate[F::CHUNK];
+};
+
+/* What a thread brings of a chunk, on its way. */
+template <class F> struct head_taken {
+	float vector[F::VECTORS][F::N / KN_WARP], value, first, second;
+};
+
+template <class F> struct head_tree {
+	template <typename V> __device__ static inline V of(V v)
+	{
+		for (int step = F::LANES / 2; step > 0; step /= 2)
+			v = v + kn_shuffle_xor(v, step * F::EACH);
+		return v;
+	}
+};
+
+/* Vector i of this warp is the key or the query of a position of the chunk. */
+template <class F> __device__ static inline int position_of(int i)
+{
+	return ((int)threadIdx.x / KN_WARP + i * HEAD_WARPS) / 2;
+}
+
+__device__ static inline bool is_query(void) { return (int)threadIdx.x / KN_WARP % 2 == 1; }
+
+/* The n positions from row on. */
+template <class F>
+__device__ static inline void take(const struct heads_call &c, int64_t row, int n, int head, struct head_taken<F> *x)
+{
+	int t = (int)threadIdx.x, lane = t % KN_WARP, column = (int)blockIdx.x * F::COLUMNS + t % F::COLUMNS;
+	int of = c.tiled ? head % c.key_heads : head / (c.heads / c.key_heads);
+	UNROLL_FOR(int i = 0; i < F::VECTORS; i++) {
+		int p = position_of<F>(i);
+		const float *from = c.in + (row + p) * c.in_row + (is_query() ? c.query_at : c.key_at) + of * c.n;
+		UNROLL_FOR(int j = 0; j < F::N / KN_WARP; j++)
+			x->vector[i][j] = p < n && lane + j * KN_WARP < c.n ? from[lane + j * KN_WARP] : 0.0f;
+	}
+	int p = t / F::COLUMNS;
+	x->value = p < n && column < c.width ? c.in[(row + p) * c.in_row + c.value_at + head * c.width + column] : 0.0f;
+	if (t < n) {
+		x->first = c.first != NULL ? c.first[(row + t) * c.heads + head] : 0.0f;
+		x->second = c.second[(row + t) * c.heads + head];
+	}
+}
+
+__device__ static inline float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
+
+/* What a position keeps of a state, and the rate of what it adds. */
+template <class F>
+__device__ static inline void rates(const struct heads_call &c, int head, float first, float second, float *keep,
+				    float *rate)
+{
+	float step = softplus(second + c.dt[head]);
+	if (F::SSM)
+		step = step < c.least ? c.least : step > c.most ? c.most : step;
+	*keep = expf(c.a[head] * step);
+	*rate = F::SSM ? step : 1.0f / (1.0f + expf(-first));
+}
+
+template <class F>
+__device__ static inline void put(const struct heads_call &c, int n, int head, const struct head_taken<F> &x,
+				  struct head_shared<F> *to)
+{
+	const float eps = 1e-6f;
+	int t = (int)threadIdx.x, lane = t % KN_WARP;
+	UNROLL_FOR(int i = 0; i < F::VECTORS; i++) {
+		int p = position_of<F>(i);
+		float scale = 1, squares = 0;
+		if (p >= n)
+			continue; /* the whole warp */
+		if (!F::SSM) {
+			UNROLL_FOR(int j = 0; j < F::N / KN_WARP; j++)
+				squares = kn_fma(x.vector[i][j], x.vector[i][j], squares);
+			scale = (is_query() ? c.query_factor : 1.0f) / sqrtf(kn_warp_sum(squares) + eps);
+		}
+		float *at = is_query() ? to->query[p] : to->key[p];
+		UNROLL_FOR(int j = 0; j < F::N / KN_WARP; j++)
+			at[lane + j * KN_WARP] = x.vector[i][j] * scale;
+	}
+	if (t / F::COLUMNS < n)
+		to->value[t / F::COLUMNS][t % F::COLUMNS] = x.value;
+	if (t < n)
+		rates<F>(c, head, x.first, x.second, &to->keep[t], &to->rate[t]);
+}
+
+/* The sum of a column, of each of a lane's parts in fours; returned in all of the column's lanes. */
+template <class F> __device__ static inline float column_sum(const float (*four)[4])
+{
+	float sum[F::OWN];
+	UNROLL_FOR(int j = 0; j < F::OWN; j++)
+		sum[j] = (four[j][0] + four[j][1]) + (four[j][2] + four[j][3]);
+	UNROLL_FOR(int j = 1; j < F::OWN; j++)
+		sum[0] += sum[j];
+	return kn_tree<struct head_tree<F>>(sum[0]);
+}
+
+/* One position: the lane's rows of its column move on. Returns y of the column. */
+template <class F>
+__device__ static inline float advance(const struct head_shared<F> &x, int i, int part, int column, float skip,
+				       float (*s)[F::R])
+{
+	float four[F::OWN][4] = {}, keep = x.keep[i], value = x.value[i][column], change = value * x.rate[i], v[4],
+	      q[4];
+	if (!F::SSM) {
+		UNROLL_FOR(int j = 0; j < F::OWN; j++)
+			UNROLL_FOR(int b = 0; b < F::R / 4; b++) {
+				kn_take4(&x.key[i][4 * (PARTS * b + part + F::LANES * j)], v);
+				UNROLL_FOR(int e = 0; e < 4; e++)
+					four[j][e] = kn_fma(s[j][4 * b + e], v[e], four[j][e]);
+			}
+		change = (value - column_sum<F>(four) * keep) * x.rate[i];
+		UNROLL_FOR(int j = 0; j < F::OWN; j++)
+			UNROLL_FOR(int e = 0; e < 4; e++)
+				four[j][e] = 0;
+	}
+	UNROLL_FOR(int j = 0; j < F::OWN; j++)
+		UNROLL_FOR(int b = 0; b < F::R / 4; b++) {
+			int at = 4 * (PARTS * b + part + F::LANES * j);
+			kn_take4(&x.key[i][at], v);
+			kn_take4(&x.query[i][at], q);
+			UNROLL_FOR(int e = 0; e < 4; e++) {
+				float *now = &s[j][4 * b + e];
+				*now = kn_fma(change, v[e], *now * keep);
+				four[j][e] = kn_fma(*now, q[e], four[j][e]);
+			}
+		}
+	float sum = column_sum<F>(four);
+	return F::SSM ? kn_fma(skip, value, sum) : sum;
+}
+
+/* Calls f(float of the state, the lane's) for each of a lane's rows that are there. */
+template <class F, class G>
+__device__ static inline void each_row(const struct heads_call &c, float *state, int part, int column, float (*s)[F::R],
+				       const G &f)
+{
+	UNROLL_FOR(int j = 0; j < F::OWN; j++)
+		UNROLL_FOR(int b = 0; b < F::R / 4; b++)
+			UNROLL_FOR(int e = 0; e < 4; e++) {
+				int row = 4 * (PARTS * b + part + F::LANES * j) + e;
+				if (row < c.n && column < c.width)
+					f(&state[(int64_t)row * c.width + column], &s[j][4 * b + e]);
+			}
+}
+
+/* Positions of the next chunk, of those left; 0 or less: none. */
+template <class F> __device__ static inline int chunk_of(int left) { return left < F::CHUNK ? left : (int)F::CHUNK; }
+
+template <class F> __global__ void __launch_bounds__(HEAD_THREADS) heads(struct heads_call c)
+{
+	kn_begin();
+	struct head_shared<F> *shared = (struct head_shared<F> *)kn_shared();
+	struct head_taken<F> taken;
+	struct kn_run run = c.runs[blockIdx.z];
+	int t = (int)threadIdx.x, lane = t % KN_WARP, part = lane / F::EACH, head = (int)blockIdx.y;
+	int mine = t / KN_WARP * F::EACH + lane % F::EACH, column = (int)blockIdx.x * F::COLUMNS + mine;
+	float *state = c.states + run.slot * c.state_floats + (int64_t)head * c.n * c.width;
+	float s[F::OWN][F::R] = {}, skip = F::SSM ? c.d[head] : 0.0f, sum = 0;
+	float *y = c.y + (int64_t)run.row * c.heads * c.width + (int64_t)head * c.width + column;
+	if (run.n_rows == 0)
+		return; /* every thread of the block */
+	if (c.pos[run.row] != 0)
+		each_row<F>(c, state, part, column, s, [](const float *from, float *to) { *to = *from; });
+	int n = chunk_of<F>(run.n_rows);
+	take<F>(c, run.row, n, head, &taken);
+	put<F>(c, n, head, taken, shared);
+	kn_barrier();
+#pragma unroll 1
+	for (int from = 0; from < run.n_rows; from += F::CHUNK, n = chunk_of<F>(run.n_rows - from)) {
+		int next = chunk_of<F>(run.n_rows - from - F::CHUNK), buffer = from / F::CHUNK % F::BUFFERS;
+		if (next > 0)
+			take<F>(c, run.row + from + F::CHUNK, next, head, &taken);
+#pragma unroll 1
+		for (int i = 0; i < n; i++) {
+			sum = advance<F>(shared[buffer], i, part, mine, skip, s);
+			if (part == 0 && column < c.width)
+				y[(int64_t)(from + i) * c.heads * c.width] = sum;
+		}
+		if (next <= 0)
+			break;
+		put<F>(c, next, head, taken, &shared[(buffer + 1) % F::BUFFERS]);
+		kn_barrier();
+	}
+	for (int i = run.n_rows; part == 0 && column < c.width && i < run.n_rows + run.n_copies; i++)
+		y[(int64_t)i * c.heads * c.width] = sum;
+	each_row<F>(c, state, part, column, s, [](float *to, const float *from) { *to = *from; });
+}
+
+template <class F> static int launch_heads(struct kn_backend *b, const struct heads_call &c)
+{
+	dim3 grid((unsigned)((c.width + F::COLUMNS - 1) / F::COLUMNS), (unsigned)c.heads, (unsigned)b->n_runs);
+	return KN_LAUNCH(b->dev, heads<F>, grid, HEAD_THREADS, F::BUFFERS * sizeof(struct head_shared<F>), c);
+}
+
+/* Of a step of single rows, a lane has two parts of a column, so that it reads a state by whole sectors of memory, and
+ * one position is a chunk; else one part, because few heads of a long run keep few warps busy. */
+template <bool SSM, int R, int CHUNK> static int launch_rows(struct kn_backend *b, const struct heads_call &c)
+{
+	if (b->n_together == 0)
+		return launch_heads<head_form<SSM, R, (R < 64 ? 4 : 8), 1>>(b, c);
+	return launch_heads<head_form<SSM, R, 8, CHUNK>>(b, c);
+}
+
+template <bool SSM> static int launch_form(struct kn_backend *b, struct heads_call *c, size_t at)
+{
+	c->states = b->step->states + at;
+	c->state_floats = (int64_t)b->step->state_floats;
+	c->runs = b->runs;
+	c->pos = b->pos;
+	return c->n <= 32    ? launch_rows<SSM, 4, 8>(b, *c)
+	       : c->n <= 128 ? launch_rows<SSM, 16, 8>(b, *c)
+	       : c->n <= 256 ? launch_rows<SSM, 32, 4>(b, *c)
+			     : launch_rows<SSM, 64, 2>(b, *c);
+}
+
+int kn_cuda_delta(struct kn_backend *b, const struct kn_delta *d, const float *qkv, const float *beta,
+		  const float *alpha, int n_rows, float *y)
+{
+	struct heads_call c = {}; /* padding must be zero in a command */
+	int keys = d->k_heads * d->k_dim;
+	(void)n_rows;
+	c.in = qkv;
+	c.first = beta;
+	c.second = alpha;
+	c.y = y;
+	c.a = d->a;
+	c.dt = d->dt;
+	c.query_factor = 1.0f / sqrtf((float)d->k_dim);
+	c.heads = d->v_heads;
+	c.key_heads = d->k_heads;
+	c.n = d->k_dim;
+	c.width = d->v_dim;
+	c.in_row = 2 * keys + d->v_heads * d->v_dim;
+	c.key_at = keys;
+	c.value_at = 2 * keys;
+	c.tiled = d->tiled;
+	return launch_form<false>(b, &c, d->at);
+}
+
+int kn_cuda_ssm(struct kn_backend *b, const struct kn_ssm *s, const float *xbc, const float *step, int n_rows, float *y)
+{
+	struct heads_call c = {};
+	int inner = s->heads * s->head_dim;
+	(void)n_rows;
+	c.in = xbc;
+	c.second = step;
+	c.y = y;
+	c.a = s->a;
+	c.dt = s->dt;
+	c.d = s->d;
+	c.least = s->least;
+	c.most = s->most;
+	c.heads = s->heads;
+	c.key_heads = s->groups;
+	c.n = s->state;
+	c.width = s->head_dim;
+	c.in_row = inner + 2 * s->groups * s->state;
+	c.key_at = inner;
+	c.query_at = inner + s->groups * s->state;
+	return launch_form<true>(b, &c, s->at);
+}
+
 /* ---- states ---- */
 
 int kn_cuda_state_copy(struct kn_backend *b, const float *from, float *to, size_t n)
