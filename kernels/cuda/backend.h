@@ -202,8 +202,8 @@ struct kn_backend {
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
 	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)                                                   \
-	X(conv) X(delta) X(ssm) X(state_copy) X(halve) X(sigmoid_mul) X(relu_square) X(rmsnorm_groups)
-#define KN_CUDA_LATENT_OPS(X) X(latent_write) X(matmul_heads)
+	X(conv) X(delta) X(ssm) X(state_copy) X(halve) X(sigmoid_mul) X(relu_square) X(rmsnorm_groups)             \
+	X(latent_write) X(matmul_heads)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -211,7 +211,6 @@ template <class F> struct kn_pointed<F *> {
 };
 #define KN_CUDA_DECLARE(op) kn_pointed<decltype(kn_ops::op)>::type kn_cuda_##op;
 KN_CUDA_OPS(KN_CUDA_DECLARE)
-KN_CUDA_LATENT_OPS(KN_CUDA_DECLARE)
 #undef KN_CUDA_DECLARE
 
 /* ---- step.cu ---- */
@@ -287,9 +286,6 @@ void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
 /* ---- latent.cu ---- */
-/* Attention to latent rows, of every row of the step. */
-int kn_cuda_latent_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
-			     const struct kn_attn *attn, float *out);
 /* Frees the tables of heads' matrices. */
 void kn_cuda_head_tables_end(struct kn_backend *b);
 
@@ -326,8 +322,8 @@ static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const stru
 	p.layer = layer;
 	p.n_kv_heads = kv->n_kv_heads;
 	p.head_dim = kv->head_dim;
-	p.scales_at = (int)kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim);
-	p.head_bytes = (int64_t)kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim);
+	p.scales_at = (int)kn_kv_scales_at(kv->type, kn_kv_block_tokens(kv), kv->head_dim);
+	p.head_bytes = (int64_t)kn_kv_head_bytes(kv->type, kn_kv_block_tokens(kv), kv->head_dim);
 	return p;
 }
 

@@ -49,15 +49,15 @@ __device__ static inline int kn_part_begin(int part, int n_chunks)
 	return (int)((int64_t)part * n_chunks / KN_PARTS);
 }
 
-/* Scales and stores a finished sum. */
-__device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum)
+/* Scales and stores a finished sum. y_row: numbers from one row of y to the next; 0: n_out. */
+__device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum, int64_t y_row = 0)
 {
 	if (row >= p.x.n_rows || out >= p.n_out)
 		return;
 	sum *= p.x.inverse[row];
 	if (p.w_scale != NULL)
 		sum *= p.w_scale[out] * 256.0f; /* FP8: packed.h */
-	p.y[(int64_t)row * p.n_out + out] = sum;
+	p.y[row * (y_row > 0 ? y_row : p.n_out) + out] = sum;
 }
 
 /* A lane's four sums as kn_slab_product takes them: of a slab's halves, or of all of it in the first place. */

@@ -10,6 +10,7 @@
 #ifndef TESTS_KERNELS_BATTERY_H
 #define TESTS_KERNELS_BATTERY_H
 
+#include "tests/kernels/battery_latent.h"
 #include "tests/kernels/battery_recurrent.h"
 #include "tests/kernels/battery_rig.h"
 
@@ -611,6 +612,8 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_converted(&rigs[1]);
 	if (right(rigs, wrong) && o->qkv_rope_write != NULL)
 		wrong = battery_followed(&rigs[1]);
+	if (right(rigs, wrong) && o->latent_write != NULL)
+		wrong = battery_latent(rigs);
 	if (rigs[1].rc != 0)
 		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)

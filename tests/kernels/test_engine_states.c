@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The engine on the emulated device, with models whose layers keep a state: what requests say, log probabilities bit
- * for bit, is the same alone and together, in other chunks and pages, after prefix hits, whether the next step is
- * launched while one runs or not; and the tokens are with drafts that are rolled back. A snapshot taken while a further
- * step has moved the state on would change what a conversation's next turn says.
+ * The engine on the emulated device, with models whose layers keep a state or latent rows: what requests say, log
+ * probabilities bit for bit, is the same alone and together, in other chunks and pages, after prefix hits, whether the
+ * next step is launched while one runs or not; and the tokens are with drafts that are rolled back. A snapshot taken
+ * while a further step has moved the state on would change what a conversation's next turn says.
  */
 #include "tests/unit/engine/core/engine_run.h"
 
@@ -128,6 +128,9 @@ static void make_narrow(struct model_arch *a)
 {
 	a->n_embd = a->n_ff = 64;
 	a->n_heads = 2;
+	a->experts.n = 0;
+	if (a->latent.n > 0)
+		return;
 	a->n_kv_heads = 1;
 	a->head_dim = 32;
 	a->rope.n_rot = a->rope.n_rot < 32 ? 8 : 32;
@@ -135,11 +138,11 @@ static void make_narrow(struct model_arch *a)
 	a->recurrent.v_dim = a->recurrent.kind == ARCH_SSM ? 16 : a->recurrent.v_dim;
 }
 
-/* Short convolutions in other chunks and pages, the delta rule with drafts. */
+/* The first in other chunks and pages, too, and with drafts. */
 static void same_in_any_way(void **state)
 {
 	(void)state;
-	static const char *const shapes[] = {"tiny-lfm2", "tiny-qwen3.5", "tiny-granite4"};
+	static const char *const shapes[] = {"tiny-qwen3.5", "tiny-granite4", "tiny-deepseek2"};
 	static struct answer expect[TURNS][N_REQUESTS];
 	md_path(path, dir, "states.gguf");
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -151,12 +154,12 @@ static void same_in_any_way(void **state)
 		uint32_t cached = together(&cfg, expect);
 		print_message("%s: %u tokens from the tree\n", shapes[i], cached);
 		assert_true(cached > N_REQUESTS * MADE);
+		if (i > 0)
+			continue;
 		cfg.step_tokens = 5;
 		cfg.page_tokens = 2;
-		if (i == 0)
-			(void)together(&cfg, expect);
-		if (i == 1)
-			drafted();
+		(void)together(&cfg, expect);
+		drafted();
 	}
 }
 
