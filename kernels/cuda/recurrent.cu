@@ -7,10 +7,18 @@
  * channels, a thread a channel, whose last inputs are in registers. The block with a run's first rows reads the old
  * state and writes the new one, so no two blocks touch a state.
  *
+ * A head with a state has a column of it in the registers of a few lanes for a whole run, so a state is read and
+ * written once a step. Positions follow one another in the order of the definition, for decodes and prompts alike;
+ * forms of the rule that compute many positions as products of matrices would have other bits.
+ *
  * VERSIONS
- *  1  this. Counted for a decode of LFM2 1.2B (2048 channels, 3 taps, gated): 20 kB in and 16 kB out a row; the loads
- * of
- *     a thread are on their way together, two waits for memory. Not measured on a device.
+ *  1  this, with the sums of each position added up before the next. Measured on an H100, microseconds a layer:
+ *     qwen3.5-2b (16 heads of 128 x 128), decodes of 1 and 64: convolution 6.4 and 15.6, rule 6.6 and 55.7 (134 MB of
+ *     states: 2.4 TB/s); a prompt of 2048: 58.5 and 718, 600 cycles a position. granite-4.0-h-1b (48 heads of 128 x 64):
+ *     6.4 and 11.1, 6.7 and 76.4 (2.6 TB/s); a prompt 31.4 and 514. lfm2-1.2b: 5.8 and 7.1; a prompt 27.6.
+ *  2  outputs of four positions are added up together, since no later position waits for them: a position of a prompt
+ * is
+ *     one tree of three shuffles in the delta rule, none in state spaces, where it was two and one. Not measured yet.
  */
 #include "kernels/cuda/rows.h"
 
@@ -192,6 +200,7 @@ template <bool SSM_, int R_, int LANES_, int CHUNK_> struct head_form {
 		COLUMNS = HEAD_WARPS * EACH,
 		VECTORS = (2 * CHUNK + HEAD_WARPS - 1) / HEAD_WARPS, /* that a warp brings of a chunk */
 		BUFFERS = CHUNK > 1 ? 2 : 1,
+		TOGETHER = CHUNK < 4 ? 1 : 4, /* positions whose outputs are added up together */
 	};
 };
 
@@ -282,21 +291,23 @@ __device__ static inline void put(const struct heads_call &c, int n, int head, c
 		rates<F>(c, head, x.first, x.second, &to->keep[t], &to->rate[t]);
 }
 
-/* The sum of a column, of each of a lane's parts in fours; returned in all of the column's lanes. */
-template <class F> __device__ static inline float column_sum(const float (*four)[4])
+/* What a lane has of its column's sum, of each of its parts in fours. */
+template <class F> __device__ static inline float own_sum(const float (*four)[4])
 {
 	float sum[F::OWN];
 	UNROLL_FOR(int j = 0; j < F::OWN; j++)
 		sum[j] = (four[j][0] + four[j][1]) + (four[j][2] + four[j][3]);
 	UNROLL_FOR(int j = 1; j < F::OWN; j++)
 		sum[0] += sum[j];
-	return kn_tree<struct head_tree<F>>(sum[0]);
+	return sum[0];
 }
 
-/* One position: the lane's rows of its column move on. Returns y of the column. */
+/* The column's, in all of its lanes. */
+template <class F> __device__ static inline float column_sum(float own) { return kn_tree<struct head_tree<F>>(own); }
+
+/* One position: the lane's rows of its column move on. Returns what it has of the query's sum. */
 template <class F>
-__device__ static inline float advance(const struct head_shared<F> &x, int i, int part, int column, float skip,
-				       float (*s)[F::R])
+__device__ static inline float advance(const struct head_shared<F> &x, int i, int part, int column, float (*s)[F::R])
 {
 	float four[F::OWN][4] = {}, keep = x.keep[i], value = x.value[i][column], change = value * x.rate[i], v[4],
 	      q[4];
@@ -307,7 +318,7 @@ __device__ static inline float advance(const struct head_shared<F> &x, int i, in
 				UNROLL_FOR(int e = 0; e < 4; e++)
 					four[j][e] = kn_fma(s[j][4 * b + e], v[e], four[j][e]);
 			}
-		change = (value - column_sum<F>(four) * keep) * x.rate[i];
+		change = (value - column_sum<F>(own_sum<F>(four)) * keep) * x.rate[i];
 		UNROLL_FOR(int j = 0; j < F::OWN; j++)
 			UNROLL_FOR(int e = 0; e < 4; e++)
 				four[j][e] = 0;
@@ -323,8 +334,34 @@ __device__ static inline float advance(const struct head_shared<F> &x, int i, in
 				four[j][e] = kn_fma(*now, q[e], four[j][e]);
 			}
 		}
-	float sum = column_sum<F>(four);
-	return F::SSM ? kn_fma(skip, value, sum) : sum;
+	return own_sum<F>(four);
+}
+
+/* Where a thread's outputs go. */
+struct head_out {
+	float *y; /* of the run's first row; NULL: another lane has the column */
+	int64_t row;
+	float skip;
+};
+
+/* N positions from number i of the chunk on, which is number `at` of the run. Their outputs, which no later position
+ * needs, are added up together. Returns the last. */
+template <class F, int N>
+__device__ static inline float advance_some(const struct head_shared<F> &x, int i, int at, int part, int column,
+					    const struct head_out &out, float (*s)[F::R])
+{
+	float sum[N];
+	UNROLL_FOR(int k = 0; k < N; k++)
+		sum[k] = advance<F>(x, i + k, part, column, s);
+	UNROLL_FOR(int k = 0; k < N; k++)
+		sum[k] = column_sum<F>(sum[k]);
+	UNROLL_FOR(int k = 0; k < N; k++) {
+		if (F::SSM)
+			sum[k] = kn_fma(out.skip, x.value[i + k][column], sum[k]);
+		if (out.y != NULL)
+			out.y[(at + k) * out.row] = sum[k];
+	}
+	return sum[N - 1];
 }
 
 /* Calls f(float of the state, the lane's) for each of a lane's rows that are there. */
@@ -344,7 +381,8 @@ __device__ static inline void each_row(const struct heads_call &c, float *state,
 /* Positions of the next chunk, of those left; 0 or less: none. */
 template <class F> __device__ static inline int chunk_of(int left) { return left < F::CHUNK ? left : (int)F::CHUNK; }
 
-template <class F> __global__ void __launch_bounds__(HEAD_THREADS) heads(struct heads_call c)
+template <class F>
+__global__ void __launch_bounds__(HEAD_THREADS, F::R > 16 || F::CHUNK > 1 ? 2 : 4) heads(struct heads_call c)
 {
 	kn_begin();
 	struct head_shared<F> *shared = (struct head_shared<F> *)kn_shared();
@@ -353,8 +391,10 @@ template <class F> __global__ void __launch_bounds__(HEAD_THREADS) heads(struct 
 	int t = (int)threadIdx.x, lane = t % KN_WARP, part = lane / F::EACH, head = (int)blockIdx.y;
 	int mine = t / KN_WARP * F::EACH + lane % F::EACH, column = (int)blockIdx.x * F::COLUMNS + mine;
 	float *state = c.states + run.slot * c.state_floats + (int64_t)head * c.n * c.width;
-	float s[F::OWN][F::R] = {}, skip = F::SSM ? c.d[head] : 0.0f, sum = 0;
-	float *y = c.y + (int64_t)run.row * c.heads * c.width + (int64_t)head * c.width + column;
+	float s[F::OWN][F::R] = {}, sum = 0;
+	struct head_out out = {NULL, (int64_t)c.heads * c.width, F::SSM ? c.d[head] : 0.0f};
+	if (part == 0 && column < c.width)
+		out.y = c.y + run.row * out.row + (int64_t)head * c.width + column;
 	if (run.n_rows == 0)
 		return; /* every thread of the block */
 	if (c.pos[run.row] != 0)
@@ -368,19 +408,20 @@ template <class F> __global__ void __launch_bounds__(HEAD_THREADS) heads(struct 
 		int next = chunk_of<F>(run.n_rows - from - F::CHUNK), buffer = from / F::CHUNK % F::BUFFERS;
 		if (next > 0)
 			take<F>(c, run.row + from + F::CHUNK, next, head, &taken);
+		int i = 0;
 #pragma unroll 1
-		for (int i = 0; i < n; i++) {
-			sum = advance<F>(shared[buffer], i, part, mine, skip, s);
-			if (part == 0 && column < c.width)
-				y[(int64_t)(from + i) * c.heads * c.width] = sum;
-		}
+		for (; F::TOGETHER > 1 && i + F::TOGETHER <= n; i += F::TOGETHER)
+			sum = advance_some<F, F::TOGETHER>(shared[buffer], i, from + i, part, mine, out, s);
+#pragma unroll 1
+		for (; i < n; i++)
+			sum = advance_some<F, 1>(shared[buffer], i, from + i, part, mine, out, s);
 		if (next <= 0)
 			break;
 		put<F>(c, next, head, taken, &shared[(buffer + 1) % F::BUFFERS]);
 		kn_barrier();
 	}
-	for (int i = run.n_rows; part == 0 && column < c.width && i < run.n_rows + run.n_copies; i++)
-		y[(int64_t)i * c.heads * c.width] = sum;
+	for (int i = run.n_rows; out.y != NULL && i < run.n_rows + run.n_copies; i++)
+		out.y[i * out.row] = sum;
 	each_row<F>(c, state, part, column, s, [](float *to, const float *from) { *to = *from; });
 }
 

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/recurrent.cu
-# A state space passes its input by.
-s/F::SSM ? kn_fma(skip, value, sum) : sum/sum/
+# A state space does not pass its input by.
+s/kn_fma(out.skip, /kn_fma(0.0f, /
