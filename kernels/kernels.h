@@ -317,7 +317,7 @@ struct kn_conv {
 /* The gated delta rule (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024, 3.1). A head's state is S
  * [k_dim][v_dim]; for each row in order, with its key head's q and k divided by their lengths, and q by sqrt(k_dim):
  *   S = S · exp(a · log(1 + exp(alpha + dt))); S += k (v - S'k)' · sigmoid(beta); y = S'q
- * Sums are over k_dim in order. */
+ * The order of sums over k_dim is the table's, for any rows of a step. */
 struct kn_delta {
 	int k_heads, v_heads, k_dim, v_dim; /* v_heads is a multiple of k_heads */
 	bool tiled;          /* value head h has key head h % k_heads, otherwise h / (v_heads / k_heads) */
@@ -329,7 +329,7 @@ struct kn_delta {
  * reads the B and C of group h / (heads / groups). For each row in order, with
  * t = log(1 + exp(step + dt)), but at least least and at most most:
  *   S = S · exp(a · t) + B (x · t)'; y = S'C + d · x
- * Sums are over the state in order. */
+ * The order of sums over the state is the table's, for any rows of a step. */
 struct kn_ssm {
 	int groups, heads, state, head_dim; /* heads is a multiple of groups; the latter two at most KN_MAX_DELTA */
 	const float *a, *dt, *d;            /* [heads], of the backend */

@@ -15,6 +15,7 @@
 #include "base/percentile.h"
 #include "cmd/bench/bench_gpu.h"
 #include "engine/kv/kv.h"
+#include "engine/kv/kv_states.h"
 #include "engine/model/model.h"
 #include "kernels/kv_type.h"
 
@@ -24,6 +25,7 @@ struct rig {
 	struct gpu_bench *x;
 	struct model *m;
 	struct kv_pool *pool;
+	struct kv_states *states; /* NULL: no layer keeps one */
 	int n_seqs, max_pages, chunk, n_vocab;
 	int32_t *pages, *token, *pos, *seq;
 	int32_t want[MOST_SEQS];
@@ -34,6 +36,7 @@ struct rig {
 	int n_measured;
 	double first_s;                                              /* the first step; 0: none yet */
 	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* kv_bytes, attn_ops: per position */
+	double state_bytes;                                          /* of a sequence */
 };
 
 static int open_rig(struct rig *r, const char *path, int n_seqs, int context, int longest)
@@ -62,6 +65,9 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	layout.n_pages = n_pages;
 	if (kv_pool_make(x->ops, x->b, &layout, &r->pool, &err) != 0)
 		return bench_complain(1, "%s", err.text);
+	if (arch_is_recurrent(a) && kv_states_create(x->ops, x->b, arch_state(a), n_seqs, 0, &r->states, &err) != 0)
+		return bench_complain(1, "%s", err.text);
+	r->state_bytes = (double)arch_state(a) * sizeof(float);
 	r->pages = sl_zalloc_n((size_t)n_seqs * (size_t)r->max_pages, sizeof *r->pages);
 	r->token = sl_zalloc_n((size_t)rows, sizeof *r->token);
 	r->pos = sl_zalloc_n((size_t)rows, sizeof *r->pos);
@@ -77,8 +83,8 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
 	if (x->fp8)
 		r->weight_bytes = r->step_ops / 2;
-	r->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE;
-	r->attn_ops = 4.0 * a->n_layers * a->n_heads * a->head_dim;
+	r->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE * arch_n_attending(a, a->n_layers) / a->n_layers;
+	r->attn_ops = 4.0 * arch_n_attending(a, a->n_layers) * a->n_heads * a->head_dim;
 	return 0;
 }
 
@@ -86,6 +92,7 @@ static void close_rig(struct rig *r)
 {
 	void *all[] = {r->pages, r->token, r->pos, r->seq};
 	kv_pool_destroy(r->pool);
+	kv_states_destroy(r->states);
 	if (r->m != NULL)
 		model_free(r->m);
 	if (r->x->b != NULL)
@@ -105,6 +112,7 @@ static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
 			    .page_table = r->pages,
 			    .max_pages = r->max_pages,
 			    .page_tokens = PAGE};
+	kv_states_in_step(r->states, &s);
 	struct model_draws d = {.draws = r->draws, .n = n_want, .drawn = r->drawn, .taken = r->taken};
 	struct kn_stats before = {0}, after = {0};
 	for (int i = 0; i < n_want; i++) {
@@ -221,7 +229,8 @@ static int decodes(struct rig *r, const char *kind, int context, int n_steps)
 		double n = batches[i], gap = 0, seconds = decode_s(r, batches[i], context, n_steps, &gap);
 		if (!(seconds > 0))
 			return bench_complain(1, "%s", r->x->ops->describe(r->x->b));
-		tell("decode", kind, batches[i], seconds, r->weight_bytes + n * context * r->kv_bytes,
+		tell("decode", kind, batches[i], seconds,
+		     r->weight_bytes + n * (context * r->kv_bytes + 2 * r->state_bytes),
 		     n * (r->step_ops + context * r->attn_ops));
 		tell("gap", kind, batches[i], gap, 0, 0);
 	}

@@ -81,14 +81,16 @@ static struct kn_step prompt_of(struct stage *s, int n, int from)
 		s->seq[i] = 0;
 		s->sees[i] = from + n;
 	}
-	return (struct kn_step){.n_rows = n,
-				.row_token = s->tokens,
-				.row_pos = s->pos,
-				.row_seq = s->seq,
-				.row_sees = m->info.arch.encoder ? s->sees : NULL,
-				.n_seqs = 1,
-				.page_table = s->pages,
-				.max_pages = s->n_pages};
+	struct kn_step step = {.n_rows = n,
+			       .row_token = s->tokens,
+			       .row_pos = s->pos,
+			       .row_seq = s->seq,
+			       .row_sees = m->info.arch.encoder ? s->sees : NULL,
+			       .n_seqs = 1,
+			       .page_table = s->pages,
+			       .max_pages = s->n_pages};
+	kv_states_in_step(m->states, &step); /* no sequence has begun */
+	return step;
 }
 
 /* The first row of n sequences, each with a page of its own. */
@@ -104,13 +106,15 @@ static struct kn_step decode_of(struct stage *s, int n)
 		for (int g = 0; g < n_groups; g++)
 			s->tables[i * n_groups + g] = s->pages[i];
 	}
-	return (struct kn_step){.n_rows = n,
-				.row_token = s->tokens,
-				.row_pos = s->pos,
-				.row_seq = s->seq,
-				.n_seqs = n,
-				.page_table = s->tables,
-				.max_pages = 1};
+	struct kn_step step = {.n_rows = n,
+			       .row_token = s->tokens,
+			       .row_pos = s->pos,
+			       .row_seq = s->seq,
+			       .n_seqs = n,
+			       .page_table = s->tables,
+			       .max_pages = 1};
+	kv_states_in_step(s->m->states, &step);
+	return step;
 }
 
 /* Whether a step is to run: not without rows, nor once the engine stops. */

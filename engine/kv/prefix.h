@@ -110,6 +110,8 @@ void prefix_set_states(struct prefix_tree *t, struct kv_states *states);
 uint32_t prefix_next_snapshot(const struct prefix_tree *t, const struct prefix_path *path, uint32_t n_past);
 /* After prefix_computed of the same n_past, of which the row has the state: takes a snapshot if one is due. */
 void prefix_snapshot(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row);
+/* The same of a copy of that state in a slot (prefix_state_copy), which it takes over. */
+void prefix_snapshot_copied(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int32_t slot);
 /* The row gets the last state that the path has of at most n_past tokens. Returns their number, 0: it begins anew;
  * n_past where no layer keeps a state. */
 uint32_t prefix_restore(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row);
@@ -117,6 +119,8 @@ uint32_t prefix_restore(struct prefix_tree *t, struct prefix_path *path, uint32_
 /* A slot for a copy of a row's state, which a snapshot gives up if none is free; -1: there is none. It is given back by
  * kv_states_give. */
 int32_t prefix_state_slot(struct prefix_tree *t);
+/* The same with a copy of the row's state in it, after all steps issued so far. */
+int32_t prefix_state_copy(struct prefix_tree *t, int row);
 
 /* Ends the sequence (it still owns its references to pages[]). A last page that is not full is kept for a sequence that
  * continues from there. Waiters for its claims are woken. */

@@ -83,15 +83,19 @@ static int32_t take(struct prefix_tree *t, bool point)
 
 int32_t prefix_state_slot(struct prefix_tree *t) { return take(t, true); }
 
-static void keep(struct prefix_tree *t, struct prefix_node *n, bool point, int row)
+/* A slot with a copy of the row's state; -1: none. */
+static int32_t copy_of(struct prefix_tree *t, bool point, int row)
 {
 	int32_t slot = take(t, point);
-	if (slot < 0)
-		return;
-	if (kv_states_save(t->states, row, slot) != 0) {
+	if (slot >= 0 && kv_states_save(t->states, row, slot) != 0) {
 		kv_states_give(t->states, slot);
-		return;
+		return -1;
 	}
+	return slot;
+}
+
+static void keep(struct prefix_tree *t, struct prefix_node *n, bool point, int32_t slot)
+{
 	n->state = slot;
 	n->state_used = *t->tick;
 	n->state_point = point;
@@ -99,28 +103,45 @@ static void keep(struct prefix_tree *t, struct prefix_node *n, bool point, int r
 	heap_insert(&t->snapshots, &n->by_state);
 }
 
-void prefix_snapshot(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row)
+/* Of the row's state, or what is in the slot if that is not -1. Whether the slot is the tree's now. */
+static bool snapshot(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row, int32_t slot)
 {
 	uint32_t depth = n_past / t->page_tokens;
 	if (!grows(t, path) || n_past % t->page_tokens != 0 || depth == 0 || path->n_pages != depth)
-		return;
+		return false;
 	struct prefix_node *n = path->claim != NULL ? path->claim->parent : path->tail;
 	BUG_IF(n->depth != depth, "prefix tree: a path of %u pages is at depth %u", depth, n->depth);
 	bool answer = depth > path->last, point = depth >= path->last || depth == path->parts || n->asked;
 	if (!point && depth % EVERY != 0)
-		return;
+		return false;
 	/* An answer's previous one, unless others have used it. */
 	if (path->answer != NULL && !path->answer->state_shared)
 		prefix_state_drop(t, path->answer);
 	bool there = n->state >= 0;
 	path->answer = answer && !there ? n : NULL;
-	if (!there) {
-		keep(t, n, point, row);
-		return;
+	if (there) {
+		n->state_shared = true;
+		touch(t, n, point);
+		return false;
 	}
-	n->state_shared = true;
-	touch(t, n, point);
+	slot = slot >= 0 ? slot : copy_of(t, point, row);
+	if (slot >= 0)
+		keep(t, n, point, slot);
+	return slot >= 0;
 }
+
+void prefix_snapshot(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row)
+{
+	(void)snapshot(t, path, n_past, row, -1);
+}
+
+void prefix_snapshot_copied(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int32_t slot)
+{
+	if (!snapshot(t, path, n_past, -1, slot))
+		kv_states_give(t->states, slot);
+}
+
+int32_t prefix_state_copy(struct prefix_tree *t, int row) { return copy_of(t, true, row); }
 
 uint32_t prefix_restore(struct prefix_tree *t, struct prefix_path *path, uint32_t n_past, int row)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/lacks.h"
 
-static const char *lacks_mixer(const struct model_arch *a)
+static const char *lacks_mixer(const struct model_arch *a, const struct kn_ops *ops)
 {
 	switch (a->recurrent.kind) {
-	case ARCH_DELTA: return "recurrent layers (the gated delta rule)";
-	case ARCH_SSM: return "recurrent layers (state spaces)";
-	default: return "recurrent layers (short convolutions)";
+	case ARCH_DELTA: return ops->delta == NULL ? "recurrent layers (the gated delta rule)" : NULL;
+	case ARCH_SSM: return ops->ssm == NULL ? "recurrent layers (state spaces)" : NULL;
+	default: return ops->conv == NULL ? "recurrent layers (short convolutions)" : NULL;
 	}
 }
 
@@ -18,5 +18,5 @@ const char *model_backend_lacks(const struct model_arch *a, const struct kn_ops 
 		return "mixtures of experts";
 	if (a->latent.n > 0 && ops->latent_write == NULL)
 		return "latent attention";
-	return arch_is_recurrent(a) && ops->conv == NULL ? lacks_mixer(a) : NULL;
+	return arch_is_recurrent(a) ? lacks_mixer(a, ops) : NULL;
 }

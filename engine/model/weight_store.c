@@ -115,9 +115,10 @@ static void note(struct weight_store *s, const struct kn_weight *w, const struct
 	s->pieces[s->n++].entry.bytes = bytes;
 }
 
-/* Matrices that are in no file, the first rows of the one or all of several. */
-static int make(struct weight_store *s, const struct model_tensor *const *t, const int *n_outs, int n, int n_in,
-		struct kn_weight *out, struct sl_err *err)
+/* Matrices that are in no file: rows of the one from first_row on, or all of several. Rows from another one on are
+ * other numbers than those a file would have, which measurements don't mind. */
+static int make(struct weight_store *s, const struct model_tensor *const *t, int first_row, const int *n_outs, int n,
+		int n_in, struct kn_weight *out, struct sl_err *err)
 {
 	struct kn_noise noise[WEIGHT_STORE_JOINED] = {0};
 	if (s->ops->weight_random == NULL)
@@ -127,17 +128,15 @@ static int make(struct weight_store *s, const struct model_tensor *const *t, con
 			       model_file_path(s->file), s->ops->name);
 	for (int i = 0; i < n; i++)
 		noise[i] = t[i]->noise;
+	noise[0].seed += (uint64_t)first_row * 0x9E3779B97F4A7C15u;
 	return s->ops->weight_random(s->backend, noise, n_outs, n, t[0]->type, n_in, out, err);
 }
 
 int weight_store_load(struct weight_store *s, const struct model_tensor *t, int first_row, int n_out, int n_in,
 		      struct kn_weight *out, struct sl_err *err)
 {
-	if (t->noise.spread > 0 && first_row == 0)
-		return make(s, &t, &n_out, 1, n_in, out, err);
 	if (t->noise.spread > 0)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: a part of %s, which is in no file", model_file_path(s->file),
-			       t->name);
+		return make(s, &t, first_row, &n_out, 1, n_in, out, err);
 	size_t row = kn_row_bytes(t->type, (size_t)n_in);
 	const struct weight_cache_entry want = {.name = XXH3_64bits(t->name, strlen(t->name)),
 						.type = t->type,
@@ -175,7 +174,7 @@ int weight_store_load_joined(struct weight_store *s, const struct model_tensor *
 		n_outs[i] = (int)t[i]->dims[1];
 	}
 	int rc = t[0]->noise.spread > 0
-		     ? make(s, t, n_outs, n, n_in, out, err)
+		     ? make(s, t, 0, n_outs, n, n_in, out, err)
 		     : s->ops->weight_load_joined(s->backend, host, n_outs, n, t[0]->type, n_in, out, err);
 	for (int i = 0; i < n && rc == 0; i++)
 		convert_advance(s->progress, t[i]->bytes);

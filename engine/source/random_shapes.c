@@ -66,6 +66,8 @@ static const struct shape shapes[] = {
      40, 4096, ARCH_POOL_NONE},
     {"test-30m", "llama", 8, 512, 8, 4, 64, 1536, 8192, 32768, 1e-5, 5e5, true, 0, ARCH_ROPE_PLAIN, 0, 0,
      ARCH_POOL_NONE},
+    {"test-latent-1b", "deepseek2", 16, 2048, 16, 1, 576, 8192, 32768, 32768, 1e-6, 1e4, false, 0, ARCH_ROPE_PLAIN, 0,
+     0, ARCH_POOL_NONE},
     {"tiny-llama", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e4, false, 0, ARCH_ROPE_LLAMA3, 8, 128,
      ARCH_POOL_NONE},
     {"tiny-mistral", "llama", 2, 256, 4, 2, 64, 512, 512, 1024, 1e-5, 1e6, false, 0, ARCH_ROPE_PLAIN, 0, 0,
@@ -250,6 +252,7 @@ static const struct {
 	int n_rot;
 } latents[] = {
     {"deepseek-v2-lite", {.n = 512, .plain = 128, .n_value = 128}, 64},
+    {"test-latent-1b", {.n = 512, .plain = 128, .n_value = 128}, 64},
     {"tiny-deepseek2", {.n = 64, .plain = 32, .n_value = 48}, 16},
     {"tiny-deepseek3", {.n = 36, .n_query = 40, .plain = 22, .n_value = 20}, 10},
 };

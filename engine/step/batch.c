@@ -397,6 +397,7 @@ static void add_rows(struct step *st, struct batch *b, struct eng_seq *s, uint64
 	if (s->spec.n_draft > 0 && take_pages(s, past + n + s->spec.n_draft) != 0)
 		s->spec.n_draft = 0;
 	if (take_pages(s, past + n) == 0) {
+		in_flight_keep_state(s);
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t pos = past + i;
 			bool coming = pos >= eng_seq_n_tokens(s);
@@ -896,8 +897,7 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 			hand_out(s, past, done);
 		if (s->borders != NULL && past >= s->n_prompt)
 			publish(s);
-		if (past == r->n_past && s->spec.n_draft == 0) /* a draft's rows are in the state, too */
-			prefix_snapshot(m->prefix, &s->path, past, s->slot);
+		in_flight_snapshot(s, past, past == r->n_past);
 	}
 	for (int i = 0; i < f->b.n_want;)
 		i = serve(st, f, i, done);

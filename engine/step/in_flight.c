@@ -176,9 +176,33 @@ void in_flight_leave(struct eng_seq *s)
 	}
 	s->n_coming = 0;
 	s->n_flying = 0;
+	if (s->coming_state >= 0)
+		kv_states_give(m->states, s->coming_state);
+	s->coming_state = -1;
 }
 
 /* ---- after the step in flight ---- */
+
+void in_flight_keep_state(struct eng_seq *s)
+{
+	const struct eng_model *m = s->model;
+	uint32_t past = s->sched.n_past;
+	if (m->states != NULL && s->n_flying > 0 && prefix_next_snapshot(m->prefix, &s->path, past - 1) == past)
+		s->coming_state = prefix_state_copy(m->prefix, s->slot);
+}
+
+void in_flight_snapshot(struct eng_seq *s, uint32_t past, bool whole)
+{
+	const struct eng_model *m = s->model;
+	int32_t slot = s->coming_state;
+	s->coming_state = -1;
+	if (slot >= 0 && whole)
+		prefix_snapshot_copied(m->prefix, &s->path, past, slot);
+	else if (slot >= 0)
+		kv_states_give(m->states, slot);
+	else if (whole && s->n_flying == 0 && s->spec.n_draft == 0)
+		prefix_snapshot(m->prefix, &s->path, past, s->slot);
+}
 
 /* When the pace allows the token after the one in flight. */
 static uint64_t due_after(struct eng_seq *s, uint64_t now)

@@ -12,7 +12,8 @@
  * step. So does any sequence that needs such logits, because only one step's logits fit. Where penalties count tokens,
  * the device counts the coming one (kn_draw.said). A sequence continues into the second step if its next token,
  * whatever it is, exhausts neither credit, length nor pace. A sequence that ends meanwhile (stop, cancellation) wastes
- * one row; its output is discarded.
+ * one row; its output is discarded. Where layers keep a state and a snapshot is due after the first step, the state is
+ * copied before the second is issued, which moves it on.
  *
  * A sequence that loses its slot (ended or pre-empted) leaves all steps in flight at once. Its pages and slot may be
  * reused at once, although rows in flight still write there: operations of one model take effect in the order of issue,
@@ -76,6 +77,11 @@ void in_flight_drop(struct eng_model *m);
 /* Gives the scheduler the sequences in flight as they will be after that step, whatever it draws. False: none of them
  * can be in the next step. */
 bool in_flight_foresee(struct eng_model *m, uint64_t now_ns);
+/* Before rows of s are added to a step that follows one in flight: copies its state if a snapshot is due there. */
+void in_flight_keep_state(struct eng_seq *s);
+/* The first step in flight is computed, after which s has `past` tokens: takes a snapshot of its state if one is due.
+ * whole: all of the step's tokens are its own. */
+void in_flight_snapshot(struct eng_seq *s, uint32_t past, bool whole);
 /* Whether s must skip the step being planned, which follows one in flight. */
 bool in_flight_must_sit_out(const struct eng_seq *s);
 

@@ -199,7 +199,7 @@ static struct eng_seq *seq_new(uint64_t id)
 	list_init(&s->in_all);
 	list_init(&s->waiter.link);
 	s->deadline_ns = UINT64_MAX;
-	s->slot = s->spec.state = s->spec.small_state = -1;
+	s->slot = s->spec.state = s->spec.small_state = s->coming_state = -1;
 	return s;
 }
 

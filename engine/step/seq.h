@@ -191,6 +191,7 @@ struct eng_seq {
 	uint8_t stop; /* enum proto_stop, as stop_at is for DONE and CHOICE */
 	uint32_t stop_at;
 	struct seq_spec spec;
+	int32_t coming_state; /* a slot with its state after the step in flight (in_flight_keep_state); -1: none */
 	struct seq_draft_prefix draft_prefix;
 	struct seq_constraint constraint;
 

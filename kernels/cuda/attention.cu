@@ -444,7 +444,7 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 			bool alone)
 {
 	int rows = alone ? 1 : KN_ITEM_ROWS, n_blocks = blocks_of(b);
-	bool mma = c->type != KN_F32 && kn_attn_mma_can(c->pages.head_dim);
+	bool mma = c->latent_row == 0 && c->type != KN_F32 && kn_attn_mma_can(c->pages.head_dim);
 	int tile = mma ? kn_attn_mma_tile(alone) : KN_TILE;
 	if (n_items == 0)
 		return 0;
@@ -467,7 +467,9 @@ static int attend_items(struct kn_backend *b, struct kn_attn_call *c, const stru
 	if (c->n_parts > 0 && kn_cuda_room(b, &b->scratch, (size_t)(n_rows * row_bytes)) != 0)
 		return SL_EIO;
 	c->parts = (float *)b->scratch.at;
-	int rc = mma ? kn_attn_mma(b, c, n_items) : launch_exact(b, c, n_items);
+	int rc = mma                 ? kn_attn_mma(b, c, n_items)
+		 : c->latent_row > 0 ? kn_attn_latent(b, c, n_items)
+				     : launch_exact(b, c, n_items);
 	return rc != 0 || c->n_parts == 0 ? rc : combine_parts(b, c, n_items, mma);
 }
 
@@ -482,7 +484,7 @@ static bool is_wide(const struct kn_kv *kv, const struct kn_pages *p)
 int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const struct kn_kv *kv, int layer,
 		      const struct kn_attn *attn, float *out)
 {
-	if (kv->head_dim > MAX_HEAD)
+	if (kv->latent == 0 && kv->head_dim > MAX_HEAD)
 		return SL_EUNSUPPORTED;
 	struct kn_attn_call c = {};
 	c.pages = kn_pages_of(b, kv, layer);
@@ -500,6 +502,10 @@ int kn_cuda_attention(struct kn_backend *b, const float *q, int n_heads, const s
 		c.attn.q_row = n_heads * kv->head_dim;
 	c.n_heads = n_heads;
 	c.group = n_heads / kv->n_kv_heads;
+	if (kv->latent > 0) {
+		c.latent_row = kv->head_dim;
+		c.pages.head_dim = kv->latent;
+	}
 	int rc = attend_items(b, &c, b->alone, b->n_alone, true);
 	c.arrived = NULL;
 	c.to = {};

@@ -37,6 +37,7 @@ struct kn_attn_call {
 	struct kn_attn attn;
 	int n_heads, group; /* n_heads: query heads. group: query heads per key head */
 	int n_tiles;        /* upper bound per item and key head */
+	int latent_row;     /* elements of a latent row, of which the first pages.head_dim are its value; 0: none */
 	int n_parts;        /* upper bound for parts, in blocks of positions; 0: no parts, 1: nothing to merge */
 	bool alone;         /* items have one row each and parts are indexed by item, otherwise by row */
 	bool wide;          /* the pages' layout permits 16-byte loads */
@@ -97,5 +98,8 @@ int kn_attn_mma(struct kn_backend *b, const struct kn_attn_call *c, int n_items)
 int kn_attn_mma_f16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 int kn_attn_mma_bf16(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 int kn_attn_mma_8bit(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
+
+/* The same for latent rows (latent.cu), of any type. */
+int kn_attn_latent(struct kn_backend *b, const struct kn_attn_call *c, int n_items);
 
 #endif

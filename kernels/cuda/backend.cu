@@ -40,6 +40,7 @@ void kn_cuda_close(struct kn_backend *b)
 		if (b->freqs[i].turns.at != NULL)
 			dev_free(b->dev, b->freqs[i].turns.at);
 	}
+	kn_cuda_head_tables_end(b);
 	kn_cuda_library_close(b);
 	dev_close(b->dev);
 	b->host->free(b->numbers);

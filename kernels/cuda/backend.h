@@ -4,9 +4,9 @@
  *
  * backend.cu               the table                    memory.cu   device memory, pages on the host
  * step.cu                  a step's inputs and results  pages.cu, rope.h  rotary embedding, pages
- * rows.cu, rows.h          row-wise operations
+ * rows.cu, rows.h          row-wise operations         recurrent.cu  layers that keep a state
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
- * attention_alone.h (single rows), attention_merge.h
+ * attention_alone.h (single rows), attention_merge.h    latent.cu   latent rows: writing, attention, heads' products
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).
@@ -53,6 +53,12 @@ struct kn_item {
 	int32_t row, n_rows;
 };
 
+/* All adjacent rows of a sequence, with the slot of its state. Rows that pad the step are copies of its last one, which
+ * the run of that computes: n_copies follow it. Their own runs have n_rows 0 and touch no state. */
+struct kn_run {
+	int32_t row, n_rows, n_copies, slot;
+};
+
 /* Activations converted for products (matmul.cu). */
 struct kn_converted {
 	const float *x; /* NULL: none */
@@ -94,6 +100,17 @@ struct kn_upload {
 
 enum { KN_UPLOADS = DEV_MARKS - KN_STEPS_AHEAD };
 
+/* The matrices of heads as a product of all of them reads them (latent.cu). */
+struct kn_head_weight {
+	const uint8_t *data;
+	const float *scale; /* per output, or NULL */
+};
+struct kn_head_table {
+	const struct kn_weight *of; /* the caller's array */
+	struct kn_head_weight *host, *at;
+	int n;
+};
+
 struct dev_library;
 struct kn_choices;
 
@@ -122,6 +139,10 @@ struct kn_backend {
 	int32_t *texts_at; /* in staged: room for pool_rows; NULL: used or sent */
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
+	/* Of steps with states: [n_runs], and of each row the number of its run. */
+	const struct kn_run *runs;
+	const int32_t *run_of;
+	int n_runs;
 	int32_t *numbers; /* [n_numbers]: a sequence's number in this step, or -1; then [n_numbers]: the sequence of a
 			     number */
 	int n_numbers;
@@ -173,6 +194,8 @@ struct kn_backend {
 	uint64_t n_steps;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
+	struct kn_head_table *head_tables; /* [max_head_tables] */
+	int n_head_tables, max_head_tables, next_head_table;
 	char line[512];
 };
 
@@ -186,7 +209,9 @@ struct kn_backend {
 	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(for_products) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
-	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)
+	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)                                                   \
+	X(conv) X(delta) X(ssm) X(state_copy) X(halve) X(sigmoid_mul) X(relu_square) X(rmsnorm_groups)             \
+	X(latent_write) X(matmul_heads)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -268,6 +293,10 @@ void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
 /* A product by the kernels here. */
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 
+/* ---- latent.cu ---- */
+/* Frees the tables of heads' matrices. */
+void kn_cuda_head_tables_end(struct kn_backend *b);
+
 /* ---- library.cu ---- */
 enum { KN_NOT_TAKEN = 1 };
 /* From now on the library computes the products that it is faster at. path: file of choices, or NULL. Never fails. */
@@ -301,8 +330,8 @@ static inline struct kn_pages kn_pages_of(const struct kn_backend *b, const stru
 	p.layer = layer;
 	p.n_kv_heads = kv->n_kv_heads;
 	p.head_dim = kv->head_dim;
-	p.scales_at = (int)kn_kv_scales_at(kv->type, kv->page_tokens, kv->head_dim);
-	p.head_bytes = (int64_t)kn_kv_head_bytes(kv->type, kv->page_tokens, kv->head_dim);
+	p.scales_at = (int)kn_kv_scales_at(kv->type, kn_kv_block_tokens(kv), kv->head_dim);
+	p.head_bytes = (int64_t)kn_kv_head_bytes(kv->type, kn_kv_block_tokens(kv), kv->head_dim);
 	return p;
 }
 

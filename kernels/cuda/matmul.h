@@ -56,10 +56,11 @@ __device__ static inline float kn_finished(const struct kn_product &p, int row, 
 	return p.w_scale != NULL ? sum * (p.w_scale[out] * 256.0f) : sum; /* FP8: packed.h */
 }
 
-__device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum)
+/* Stores it. y_row: numbers from one row of y to the next; 0: n_out. */
+__device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum, int64_t y_row = 0)
 {
 	if (row < p.x.n_rows && out < p.n_out)
-		p.y[(int64_t)row * p.n_out + out] = kn_finished(p, row, out, sum);
+		p.y[row * (y_row > 0 ? y_row : p.n_out) + out] = kn_finished(p, row, out, sum);
 }
 
 /* A lane's four sums as kn_slab_product takes them: of a slab's halves, or of all of it in the first place. */

@@ -48,64 +48,14 @@
  *     1 and 8 rows: BF16 118 and 123 us, where a copy of the bytes takes 102; Q8_0 73 and 74 (54); INT4 62 and 61 (26); Q4_0
  *     61 and 63, Q4_K 77 and 77 (29); FP8 82 and 83 (51). Types of four bits wait: 16 warps a multiprocessor hide too little.
  */
+#include "kernels/cuda/matvec.h"
 #include "kernels/cuda/then.h"
 
 enum {
-	THREADS = KN_PARTS * KN_WARP,
+	THREADS = MATVEC_THREADS,
 	FEW = 2, /* rows: one block does what follows, where a kernel of its own would have a block a row */
 };
 static_assert((int)THREADS == (int)NORM_THREADS, "a block does a row's norm or gate");
-
-template <int TYPE, int NT> __device__ static inline void multiply(const struct kn_product &p)
-{
-	typedef kn_form<TYPE> form;
-	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP, tile = (int)blockIdx.x;
-	const uint8_t *records = p.w + (int64_t)tile * p.n_chunks * form::record;
-	float sum[NT][4] = {}, unscaled[NT][4] = {};
-	int end = kn_part_begin(part + 1, p.n_chunks);
-	for (int chunk = kn_part_begin(part, p.n_chunks); chunk < end; chunk++) {
-		const uint8_t *record = records + (int64_t)chunk * form::record;
-		struct kn_heads heads[2] = {};
-		if (form::scaled != KN_PLAIN)
-			for (int half = 0; half < 2; half++)
-				heads[half] = kn_load_heads<TYPE>(record, half * 8 + lane / 4);
-		UNROLL_FOR(int group = 0; group < KN_SLABS; group += form::group) {
-			struct kn_u4 piece[form::held];
-			kn_load_pieces<TYPE>(record, group, lane, piece);
-			UNROLL_FOR(int s = 0; s < form::group; s++) {
-				int slab = chunk * KN_SLABS + group + s;
-				struct kn_u4 x[NT];
-				float xsum[NT][2][2] = {};
-				UNROLL_FOR(int n = 0; n < NT; n++) {
-					const uint8_t *unit = p.x.units + ((int64_t)n * p.x.n_slabs + slab) * KN_PIECE;
-					/* Rows that are not there are zero, and need not be loaded to be that. */
-					x[n] = {0, 0, 0, 0};
-					if (n * KN_ROWS + lane / 4 < p.x.n_rows)
-						x[n] = kn_load_again(unit + lane * 16);
-					int64_t sums = kn_sum_at((int64_t)n * p.x.n_slabs + slab, 0, lane % 4 * 2);
-					if (form::has_min)
-						kn_take_sums<TYPE>(kn_load_again(p.x.sums + sums), xsum[n]);
-				}
-				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, unscaled, sum);
-			}
-		}
-	}
-	/* [part][row][out] */
-	float *parts = (float *)kn_shared();
-	constexpr int all = NT * KN_ROWS * KN_OUTS;
-	UNROLL_FOR(int n = 0; n < NT; n++)
-		UNROLL_FOR(int i = 0; i < 4; i++) {
-			int row = n * KN_ROWS + lane % 4 * 2 + i % 2, out = lane / 4 + i / 2 * 8;
-			parts[part * all + row * KN_OUTS + out] = sum[n][i];
-		}
-	kn_barrier();
-	for (int i = (int)threadIdx.x; i < all; i += THREADS) {
-		float total = 0;
-		for (int k = 0; k < KN_PARTS; k++)
-			total += parts[k * all + i];
-		kn_put(p, i / KN_OUTS, tile * KN_OUTS + i % KN_OUTS, total);
-	}
-}
 
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec(struct kn_product p)
 {
@@ -123,11 +73,9 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_then(st
 		kn_then_share(then, share.i);
 }
 
-template <int NT> static size_t shared_bytes() { return KN_PARTS * NT * KN_ROWS * KN_OUTS * sizeof(float); }
-
 template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct kn_product *p)
 {
-	return KN_LAUNCH(b->dev, (matvec<TYPE, NT>), (unsigned)kn_cuda_tiles(p->n_out), THREADS, shared_bytes<NT>(),
+	return KN_LAUNCH(b->dev, (matvec<TYPE, NT>), (unsigned)kn_cuda_tiles(p->n_out), THREADS, matvec_shared<NT>(),
 			 *p);
 }
 
@@ -172,7 +120,7 @@ int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then
 	kn_list_undo(b->dev, b->last.at);
 	return kn_of_packed(b->last.type, (int)SL_EUNSUPPORTED, [&](auto t) {
 		return KN_LAUNCH(b->dev, matvec_then<decltype(t)::type>, (unsigned)kn_cuda_tiles(p.n_out), THREADS,
-				 shared_bytes<1>(), p, *then);
+				 matvec_shared<1>(), p, *then);
 	});
 }
 

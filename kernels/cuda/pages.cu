@@ -134,9 +134,11 @@ static int find(struct kn_backend *b, const struct kn_rope *rope, struct kn_freq
 	return rc;
 }
 
-static int angles(struct kn_backend *b, const struct kn_rope *rope, struct turn *turn)
+int kn_cuda_turns(struct kn_backend *b, const struct kn_rope *rope, struct turn *turn)
 {
 	struct kn_freqs *f;
+	turn->n_rot = rope->n_rot;
+	turn->halves = rope->halves;
 	if (rope->n_rot == 0)
 		return 0;
 	if (freqs_of(b, rope, &f) != 0)
@@ -153,14 +155,12 @@ static int launch(struct kn_backend *b, const struct kn_rope *rope, struct rope_
 		  int layer, const float *y, int q_width, int n_out)
 {
 	struct kn_then then = {};
-	c->turn.n_rot = rope->n_rot;
-	c->turn.halves = rope->halves;
 	c->turn.grow = rope->grow;
 	c->turn.grow_every = rope->grow_every;
 	c->turn.grow_from = rope->grow_from;
 	/* Four pairs lie in 16 bytes twice, and every head begins at a multiple of 16. */
 	c->turn.wide = rope->n_rot % 8 == 0 && kv->head_dim % 4 == 0 && ((uintptr_t)c->q | (uintptr_t)c->k) % 16 == 0;
-	if (angles(b, rope, &c->turn) != 0)
+	if (kn_cuda_turns(b, rope, &c->turn) != 0)
 		return SL_EIO;
 	c->pages = kn_pages_of(b, kv, layer);
 	c->type = kv->type;

@@ -34,6 +34,9 @@ struct rope_call {
 	int n_rows, n_heads, q_row, k_row;
 };
 
+/* Sets what turns the step's rows: their angles, made once a step, and how. 0 or SL_EIO. */
+int kn_cuda_turns(struct kn_backend *b, const struct kn_rope *rope, struct turn *turn);
+
 /* Rotates one pair, and stretches it. */
 __device__ static inline void turn_pair(float *a, float *b, float c, float s, float factor)
 {

@@ -160,6 +160,34 @@ int kn_cuda_add_rmsnorm(struct kn_backend *b, float *x, const float *add, const 
 	return launch_norm(b, x, add, gain, eps, n_rows, width, y);
 }
 
+/* Rows of n_groups groups, each with its gain: a block or a warp has a group. */
+template <bool WARP> __global__ void norm_groups(struct row_call c, int n_groups)
+{
+	kn_begin();
+	int t = (int)threadIdx.x, row = (int)blockIdx.x * (WARP ? (int)WARPS : 1) + (WARP ? t / KN_WARP : 0);
+	c.gain += (int64_t)(row % n_groups) * c.width;
+	if (row < c.n_rows) /* the whole warp, or block */
+		norm_row<WARP>(c, (int64_t)row * c.width, WARP ? t % KN_WARP : t, (float *)kn_shared());
+}
+
+int kn_cuda_rmsnorm_groups(struct kn_backend *b, const float *x, const float *gain, float eps, int n_rows, int n_groups,
+			   int width, float *y)
+{
+	struct row_call c = {}; /* padding must be zero in a command */
+	c.x = const_cast<float *>(x);
+	c.y = y;
+	c.gain = gain;
+	c.eps = eps;
+	c.n_rows = kn_cuda_rows(b, n_rows) * n_groups;
+	c.width = width;
+	c.wide = width % 4 == 0 && aligned(x) && aligned(gain) && aligned(y);
+	if (width <= NARROW)
+		return KN_LAUNCH(b->dev, norm_groups<true>, (unsigned)((c.n_rows + WARPS - 1) / WARPS), THREADS, 0, c,
+				 n_groups);
+	return KN_LAUNCH(b->dev, norm_groups<false>, (unsigned)c.n_rows, NORM_THREADS, NORM_WARPS * sizeof(float), c,
+			 n_groups);
+}
+
 /* ---- elements ---- */
 
 struct sum {
@@ -315,6 +343,48 @@ int kn_cuda_scale(struct kn_backend *b, float *x, float factor, int n_rows, int 
 int kn_cuda_softcap(struct kn_backend *b, float *x, float cap, int n_rows, int width)
 {
 	return launch(b, softcap{cap}, x, NULL, n_rows, width, 0);
+}
+
+struct sigmoid_mul {
+	__device__ float of(float x, float gate) const { return x / (1.0f + expf(-gate)); }
+};
+
+int kn_cuda_sigmoid_mul(struct kn_backend *b, float *x, const float *gate, int n_rows, int width)
+{
+	return launch(b, sigmoid_mul{}, x, gate, n_rows, width, 0);
+}
+
+struct relu_square {
+	__device__ float of(float x, float) const
+	{
+		float y = x > 0 || x != x ? x : 0.0f; /* NaN stays NaN */
+		return y * y;
+	}
+};
+
+int kn_cuda_relu_square(struct kn_backend *b, float *x, int n_rows, int width)
+{
+	return launch(b, relu_square{}, x, NULL, n_rows, width, 0);
+}
+
+/* Number i of a row of [2][width]: four at a time, of which a block has some. */
+__global__ void halve(const float *x, int width, float *first, float *second, bool wide)
+{
+	kn_begin();
+	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
+	int64_t row = blockIdx.x;
+	if (i >= width)
+		return;
+	const float *from = x + row * 2 * width;
+	store4(first + row * width, i, width, wide, load4(from, i, width, wide));
+	store4(second + row * width, i, width, wide, load4(from + width, i, width, wide));
+}
+
+int kn_cuda_halve(struct kn_backend *b, const float *x, int n_rows, int width, float *first, float *second)
+{
+	unsigned rows = (unsigned)kn_cuda_rows(b, n_rows);
+	bool wide = width % 4 == 0 && aligned(x) && aligned(first) && aligned(second);
+	return KN_LAUNCH(b->dev, halve, dim3(rows, blocks_of(width)), THREADS, 0, x, width, first, second, wide);
 }
 
 /* Rows are copied whole: block (i, part) has a part of row rows[i]. */

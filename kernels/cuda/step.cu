@@ -29,7 +29,7 @@
  */
 #include "kernels/cuda/backend.h"
 
-enum { TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t) };
+enum { TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t), RUN_INTS = sizeof(struct kn_run) / sizeof(int32_t) };
 enum {
 	MOVE_THREADS = 128,
 	MOST_MOVED = 256 << 10, /* bytes of a result; more of them are copied */
@@ -221,6 +221,33 @@ static void find_items(struct kn_backend *b, const struct kn_step *s, struct kn_
 	}
 }
 
+/* The runs of a step with states, and the run of each of its `rows` rows, padding included. */
+static void find_runs(struct kn_backend *b, const struct kn_step *s, int rows, struct kn_run *runs, int32_t *run_of)
+{
+	b->n_runs = 0;
+	for (int32_t r = 0, n; r < rows; r += n, b->n_runs++) {
+		for (n = 0; r + n < s->n_rows && s->row_seq[r + n] == s->row_seq[r]; n++)
+			run_of[r + n] = b->n_runs;
+		runs[b->n_runs] = {r, n, n > 0 && r + n == s->n_rows ? rows - s->n_rows : 0, 0};
+		if (n > 0)
+			runs[b->n_runs].slot = s->state_of[s->row_seq[r]];
+		else
+			run_of[r + n++] = b->n_runs;
+	}
+}
+
+/* Stages the runs of a step with states. */
+static void stage_runs(struct kn_backend *b, const struct kn_step *s, int rows)
+{
+	const int32_t *at;
+	b->n_runs = 0;
+	if (s->states == NULL)
+		return;
+	struct kn_run *runs = (struct kn_run *)stage(b, RUN_INTS * (size_t)rows, &at);
+	b->runs = (const struct kn_run *)at;
+	find_runs(b, s, rows, runs, stage(b, (size_t)rows, &b->run_of));
+}
+
 /* A step with consecutive rows of a sequence computes a prompt or verifies a draft. */
 static bool is_decode(const struct kn_step *s)
 {
@@ -358,8 +385,9 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (n_seqs < 0)
 		return fail_begin(b);
 	int n_groups = s->n_groups > 0 ? s->n_groups : 1;
-	/* Six arrays, two of items, what is gathered, texts, tables. */
-	size_t table = (size_t)n_seqs * (size_t)n_groups * (size_t)stride, n = (11 + TEXT_INTS) * (size_t)rows + table;
+	/* Six arrays, two of items, what is gathered, texts, runs, tables. */
+	size_t table = (size_t)n_seqs * (size_t)n_groups * (size_t)stride;
+	size_t n = (11 + TEXT_INTS + (s->states != NULL ? RUN_INTS + 1 : 0)) * (size_t)rows + table;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
 	    kn_cuda_host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
@@ -386,6 +414,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 		find_items(b, &b->shaped, alone, together);
 	b->picks_at = stage(b, (size_t)rows, &at);
 	b->texts_at = stage(b, TEXT_INTS * (size_t)rows, &at);
+	stage_runs(b, s, rows);
 	if (paged) { /* last: where the others are depends on the number of rows alone */
 		int32_t *tables = stage(b, table, &b->table), *seq = (int32_t *)b->shaped.row_seq;
 		for (int i = 0; i < n_seqs * n_groups; i++)

@@ -10,55 +10,9 @@
 #ifndef TESTS_KERNELS_BATTERY_H
 #define TESTS_KERNELS_BATTERY_H
 
-#include <math.h>
-
-#include "kernels/kv_type.h"
-#include "tests/kernels/weights.h"
-
-struct rig {
-	const struct kn_ops *o;
-	struct kn_backend *b;
-	int rc;       /* the first operation that failed */
-	int attended; /* the reference: how many steps' attention it has computed, or recalled */
-};
-
-static inline void did(struct rig *r, int rc)
-{
-	if (r->rc == 0)
-		r->rc = rc;
-}
-
-static inline float *room(struct rig *r, size_t n)
-{
-	void *p = NULL;
-	if (r->o->mem_alloc(r->b, n * sizeof(float), &p) != 0)
-		return NULL;
-	for (size_t i = 0; i < n; i++)
-		((float *)p)[i] = NAN;
-	return p;
-}
-
-/* The same numbers in both. */
-static inline void fill(float *x, float *y, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		x[i] = y[i] = next_float();
-}
-
-static inline const char *differ(const char *what, const float *x, const float *y, size_t n, double bound)
-{
-	static char text[160];
-	for (size_t i = 0; i < n; i++)
-		if (!(fabs((double)x[i] - (double)y[i]) <= bound)) {
-			snprintf(text, sizeof text, "%s: number %zu is %.9g, not %.9g within %.3g", what, i,
-				 (double)y[i], (double)x[i], bound);
-			return text;
-		}
-	return NULL;
-}
-
-/* After a fault there is no more memory, and no number is worth a comparison. */
-static inline bool right(const struct rig *rigs, const char *wrong) { return wrong == NULL && rigs[1].rc == 0; }
+#include "tests/kernels/battery_latent.h"
+#include "tests/kernels/battery_recurrent.h"
+#include "tests/kernels/battery_rig.h"
 
 static inline const char *battery_product(struct rig *rigs, int type, int n_in, int n_rows)
 {
@@ -662,13 +616,6 @@ static inline const char *battery_followed(struct rig *r)
 	return same ? NULL : "what follows a product at its end has other bits";
 }
 
-static inline const char *failure(const struct rig *r)
-{
-	static char text[160];
-	snprintf(text, sizeof text, "an operation failed: %.120s", r->o->describe(r->b));
-	return text;
-}
-
 /* The whole: NULL when o gives what the reference gives. */
 static inline const char *battery(const struct kn_ops *o)
 {
@@ -700,13 +647,15 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_converted(&rigs[1]);
 	if (right(rigs, wrong) && o->qkv_rope_write != NULL)
 		wrong = battery_followed(&rigs[1]);
-	if (wrong == NULL)
+	if (right(rigs, wrong) && o->gate_mul != NULL)
 		wrong = battery_gated(&rigs[1]);
+	if (right(rigs, wrong) && o->latent_write != NULL)
+		wrong = battery_latent(rigs);
 	if (rigs[1].rc != 0)
 		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)
 		rigs[i].o->close(rigs[i].b);
-	return wrong;
+	return wrong != NULL ? wrong : battery_recurrent(o);
 }
 
 #endif

@@ -193,6 +193,96 @@ static void test_launches(void **arg)
 	unlink(path);
 }
 
+/* ---- layers of other kinds ---- */
+
+enum { KIND_LAYERS = 8, KIND_PAGES = 4, KIND_SLOTS = MOST, EVERYONE = 3 /* of whom one pads the step */ };
+
+/* A narrow model of that shape: its layers and their heads. */
+static void write_kind(const char *shape)
+{
+	struct random_model r = {.path = path, .name = "kind", .seed = 3};
+	struct sl_err err = {0};
+	struct model_arch *a = &r.arch;
+	assert_int_equal(random_shape_find(shape, a, &err), 0);
+	assert_int_equal(weight_plan_parse("bf16", &r.plan, &err), 0);
+	assert_true(a->n_layers <= KIND_LAYERS);
+	a->n_embd = a->n_ff = NARROW;
+	a->experts.n = 0;
+	if (random_model_write(&r, NULL, &err) != 0)
+		fail_msg("%s", err.text);
+}
+
+/* Steady decodes of three sequences, each with a page and a state of its own; how many launches each has. */
+static int launches_of_kind(void)
+{
+	struct kn_config cfg = {.max_rows = MOST, .max_width = 1024, .pad_rows = true};
+	struct sl_err err = {0};
+	struct rig r = {.o = open_cuda()};
+	assert_int_equal(r.o->open(&cfg, &r.b, &err), 0);
+	if (model_load(path, r.o, r.b, MOST, 0, &r.m, &err) != 0)
+		fail_msg("%s", err.text);
+	const struct model_arch *a = &model_info(r.m)->arch;
+	size_t floats = arch_state(a);
+	int32_t slots[KIND_SLOTS];
+	void *states;
+	r.kv = model_kv_layout(a, KN_F16, PAGE, a->n_layers);
+	r.kv.n_pages = KIND_PAGES;
+	size_t bytes = kn_kv_page_bytes(&r.kv) * KIND_PAGES;
+	assert_int_equal(r.o->mem_alloc(r.b, bytes, &r.kv.k), 0);
+	assert_int_equal(r.o->mem_alloc(r.b, bytes, &r.kv.v), 0);
+	assert_int_equal(r.o->mem_alloc(r.b, (floats + 1) * KIND_SLOTS * sizeof(float), &states), 0);
+	r.logits = calloc((size_t)MOST * (size_t)a->n_vocab, sizeof *r.logits);
+	struct kn_stats before = {0}, after = {0};
+	for (int k = 0; k < 3 + STEADY; k++) {
+		for (int i = 0; i < EVERYONE; i++) {
+			r.token[i] = 7 + i;
+			r.pos[i] = k;
+			r.seq[i] = r.table[i] = r.want[i] = i;
+			slots[i] = (i + k) % KIND_SLOTS; /* in device memory, like all that differs */
+			r.draws[i] = (struct kn_draw){.row = i, .temperature = 0.8f, .top_p = 0.9f, .key = (uint64_t)i};
+			r.taken[i] = true;
+		}
+		struct kn_step s = {.n_rows = EVERYONE,
+				    .row_token = r.token,
+				    .row_pos = r.pos,
+				    .row_seq = r.seq,
+				    .n_seqs = EVERYONE,
+				    .page_table = r.table,
+				    .max_pages = 1,
+				    .states = states,
+				    .state_floats = floats,
+				    .state_of = slots};
+		struct model_draws draws = {.draws = r.draws, .n = EVERYONE, .drawn = r.drawn, .taken = r.taken};
+		if (k == 3)
+			before = stats_of(&r);
+		assert_int_equal(model_forward_draw(r.m, &s, &r.kv, r.want, EVERYONE, r.logits, &draws), 0);
+	}
+	after = stats_of(&r);
+	assert_int_equal(after.graph_hits - before.graph_hits, STEADY);
+	assert_int_equal(after.transfers, before.transfers);
+	assert_int_equal(after.allocations, before.allocations);
+	r.o->mem_free(r.b, states);
+	close_rig(&r);
+	return (int)(after.launches - before.launches) / STEADY;
+}
+
+/* A convolution, a rule or a state space is one launch each, and the products of all heads are two. */
+static void test_kinds(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *shape;
+		int launches;
+	} cases[] = {{"tiny-lfm2", 43}, {"tiny-qwen3.5", 68}, {"tiny-granite4", 66}, {"tiny-deepseek2", 38}};
+	for (int i = 0; i < N(cases); i++) {
+		write_kind(cases[i].shape);
+		int n = launches_of_kind();
+		print_message("%s: %d launches a step\n", cases[i].shape, n);
+		assert_int_equal(n, cases[i].launches);
+	}
+	unlink(path);
+}
+
 /* A list that the device refuses to capture is not tried again. */
 static void test_refused(void **arg)
 {
@@ -219,6 +309,7 @@ int main(void)
 	snprintf(path, sizeof path, "%s", beside("test_steps.gguf"));
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_launches),
+	    cmocka_unit_test(test_kinds),
 	    cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

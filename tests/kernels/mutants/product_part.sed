@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# kernels/cuda/matvec.cu
+# kernels/cuda/matvec.h
 # The last part is left out.
 s/k < KN_PARTS; k++/k < KN_PARTS - 1; k++/

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A product of up to KN_FEW_ROWS rows by a block for each tile of outputs: for one matrix (matvec.cu) and for those of
+ * heads (latent.cu), with the same bits.
+ */
+#ifndef KERNELS_CUDA_MATVEC_H
+#define KERNELS_CUDA_MATVEC_H
+
+#include "kernels/cuda/matmul.h"
+
+enum { MATVEC_THREADS = KN_PARTS * KN_WARP };
+
+template <int NT> static inline size_t matvec_shared() { return KN_PARTS * NT * KN_ROWS * KN_OUTS * sizeof(float); }
+
+/* y_row: numbers from one row of y to the next; 0: n_out. */
+template <int TYPE, int NT> __device__ static inline void multiply(const struct kn_product &p, int64_t y_row = 0)
+{
+	typedef kn_form<TYPE> form;
+	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP, tile = (int)blockIdx.x;
+	const uint8_t *records = p.w + (int64_t)tile * p.n_chunks * form::record;
+	float sum[NT][4] = {}, unscaled[NT][4] = {};
+	int end = kn_part_begin(part + 1, p.n_chunks);
+	for (int chunk = kn_part_begin(part, p.n_chunks); chunk < end; chunk++) {
+		const uint8_t *record = records + (int64_t)chunk * form::record;
+		struct kn_heads heads[2] = {};
+		if (form::scaled != KN_PLAIN)
+			for (int half = 0; half < 2; half++)
+				heads[half] = kn_load_heads<TYPE>(record, half * 8 + lane / 4);
+		UNROLL_FOR(int group = 0; group < KN_SLABS; group += form::group) {
+			struct kn_u4 piece[form::held];
+			kn_load_pieces<TYPE>(record, group, lane, piece);
+			UNROLL_FOR(int s = 0; s < form::group; s++) {
+				int slab = chunk * KN_SLABS + group + s;
+				struct kn_u4 x[NT];
+				float xsum[NT][2][2] = {};
+				UNROLL_FOR(int n = 0; n < NT; n++) {
+					const uint8_t *unit = p.x.units + ((int64_t)n * p.x.n_slabs + slab) * KN_PIECE;
+					/* Rows that are not there are zero, and need not be loaded to be that. */
+					x[n] = {0, 0, 0, 0};
+					if (n * KN_ROWS + lane / 4 < p.x.n_rows)
+						x[n] = kn_load_again(unit + lane * 16);
+					int64_t sums = kn_sum_at((int64_t)n * p.x.n_slabs + slab, 0, lane % 4 * 2);
+					if (form::has_min)
+						kn_take_sums<TYPE>(kn_load_again(p.x.sums + sums), xsum[n]);
+				}
+				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, unscaled, sum);
+			}
+		}
+	}
+	/* [part][row][out] */
+	float *parts = (float *)kn_shared();
+	constexpr int all = NT * KN_ROWS * KN_OUTS;
+	UNROLL_FOR(int n = 0; n < NT; n++)
+		UNROLL_FOR(int i = 0; i < 4; i++) {
+			int row = n * KN_ROWS + lane % 4 * 2 + i % 2, out = lane / 4 + i / 2 * 8;
+			parts[part * all + row * KN_OUTS + out] = sum[n][i];
+		}
+	kn_barrier();
+	for (int i = (int)threadIdx.x; i < all; i += MATVEC_THREADS) {
+		float total = 0;
+		for (int k = 0; k < KN_PARTS; k++)
+			total += parts[k * all + i];
+		kn_put(p, i / KN_OUTS, tile * KN_OUTS + i % KN_OUTS, total, y_row);
+	}
+}
+
+#endif
