@@ -147,10 +147,12 @@ void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const str
 
 /* ---- F32 ---- */
 
-template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
+/* From row `first` on. */
+template <int ROWS>
+__device__ static inline void f32_rows(const float *w, int n_out, int n_in, const float *x, int n_rows, int first,
+				       float *y)
 {
-	kn_begin();
-	int lane = (int)threadIdx.x % KN_WARP, first = (int)blockIdx.y * ROWS;
+	int lane = (int)threadIdx.x % KN_WARP;
 	int out = (int)blockIdx.x * F32_OUTS + (int)threadIdx.x / KN_WARP;
 	if (out >= n_out)
 		return; /* the whole warp */
@@ -173,6 +175,32 @@ template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, con
 			if (lane == 0)
 				y[(int64_t)(first + r) * n_out + out] = all;
 		}
+}
+
+template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
+{
+	kn_begin();
+	f32_rows<ROWS>(w, n_out, n_in, x, n_rows, (int)blockIdx.y * ROWS, y);
+}
+
+__global__ void f32_grouped(int n_out, int n_in, const float *x, struct kn_grouped g)
+{
+	kn_begin();
+	int i = (int)blockIdx.y, second = (int)blockIdx.z;
+	if (i >= *g.n_groups)
+		return; /* the whole block */
+	struct kn_group at = g.groups[i];
+	struct kn_matrix m = (second ? g.matrices[1] : g.matrices[0])[at.matrix];
+	float *y = (second ? g.y[1] : g.y[0]) + (int64_t)at.row * n_out;
+	x += (int64_t)at.row * n_in;
+	for (int first = 0; m.type == KN_F32 && first < at.n; first += KN_TILE)
+		f32_rows<KN_TILE>(reinterpret_cast<const float *>(m.w), n_out, n_in, x, at.n, first, y);
+}
+
+int kn_cuda_f32_grouped(struct kn_backend *b, int n_out, int n_in, const float *x, const struct kn_grouped *g)
+{
+	dim3 grid(((unsigned)n_out + F32_OUTS - 1) / F32_OUTS, (unsigned)g->most, (unsigned)g->n_sides);
+	return KN_LAUNCH(b->dev, f32_grouped, grid, THREADS, 0, n_out, n_in, x, *g);
 }
 
 static int f32_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)

@@ -113,6 +113,13 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec
 	multiply<TYPE, NT>(p);
 }
 
+template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_grouped(struct kn_product p, struct kn_grouped g)
+{
+	kn_begin();
+	if (kn_take_group<TYPE>(g, (int)blockIdx.y, (int)blockIdx.z, &p))
+		multiply<TYPE, 1>(p);
+}
+
 /* The last block of each share also does what follows. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_then(struct kn_product p, struct kn_then then)
 {
@@ -196,4 +203,12 @@ int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 	});
 	b->last = {at, dev_serial(b->dev), type};
 	return rc;
+}
+
+int kn_cuda_matvec_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g)
+{
+	dim3 grid((unsigned)kn_cuda_tiles(p->n_out), (unsigned)g->most, (unsigned)g->n_sides);
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		return KN_LAUNCH(b->dev, matvec_grouped<decltype(t)::type>, grid, THREADS, shared_bytes<1>(), *p, *g);
+	});
 }

@@ -189,6 +189,28 @@ static void close_mixture(struct mixture *m, const struct kn_ops *o, struct kn_b
 		}
 }
 
+/* Between what the host does with an operation's results and the next operation. */
+static void begin_hand(const struct kn_ops *o, struct kn_backend *b)
+{
+	static const struct kn_step one = {.n_rows = 1};
+	assert_int_equal(o->step_begin(b, &one), 0);
+}
+
+static void end_hand(const struct kn_ops *o, struct kn_backend *b) { assert_int_equal(o->step_end(b), 0); }
+
+static void open_gate(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, float *gate,
+		      const float *up)
+{
+	if (m->s.act == KN_NO_GATE && o->relu_square != NULL)
+		assert_int_equal(o->relu_square(b, gate, 1, m->s.n_ff), 0);
+	else if (m->s.act == KN_GATE_GELU)
+		assert_int_equal(o->gelu_mul(b, gate, up, 1, m->s.n_ff), 0);
+	else if (m->s.act == KN_GATE_SILU)
+		assert_int_equal(o->silu_mul(b, gate, up, 1, m->s.n_ff), 0);
+	for (int i = 0; i < m->s.n_ff && m->s.act == KN_NO_GATE && o->relu_square == NULL; i++)
+		gate[i] = gate[i] < 0 ? 0 : gate[i] * gate[i];
+}
+
 static void by_hand_bias(float *x, const float *bias, int expert, int n)
 {
 	for (int i = 0; i < n && bias != NULL; i++)
@@ -206,16 +228,17 @@ static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_b
 		for (int i = 0; i < m->s.width; i++)
 			in[i] = m->s.weighs_input ? x[i] * weights[k] : x[i];
 		bool alone = m->s.act == KN_NO_GATE;
+		begin_hand(o, b);
 		if (!alone)
 			assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], in, 1, gate), 0);
 		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], in, 1, alone ? gate : up), 0);
+		end_hand(o, b);
 		by_hand_bias(gate, alone ? m->e.up_bias : m->e.gate_bias, chosen[k], m->s.n_ff);
 		by_hand_bias(up, alone ? NULL : m->e.up_bias, chosen[k], m->s.n_ff);
-		assert_int_equal(
-		    alone ? o->relu_square(b, gate, 1, m->s.n_ff)
-			  : (m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff),
-		    0);
+		begin_hand(o, b);
+		open_gate(m, o, b, gate, up);
 		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
+		end_hand(o, b);
 		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
 		for (int i = 0; i < m->s.width; i++) {
 			float part = m->s.weighs_input ? out[i] : weights[k] * out[i];
@@ -241,7 +264,7 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 	size_t n = (size_t)n_rows * (size_t)s->width, bytes = n * sizeof(float);
 	float *want = malloc(bytes);
 	uint64_t before = state;
-	for (int threads = 1; threads <= 3; threads++) {
+	for (int threads = 1; threads <= (one_thread(o) ? 1 : 3); threads++) {
 		struct kn_backend *b =
 		    open_with(o, &(struct kn_config){.n_threads = threads, .max_rows = MOST_ROWS, .max_width = 4096});
 		state = before;
@@ -251,13 +274,8 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 		float *x = random_floats(o, b, n), *logits = random_floats(o, b, (size_t)n_rows * (size_t)s->n);
 		float *y = guarded(o, b, n), *work = guarded(o, b, n_work);
 		float *room = guarded(o, b, (size_t)(2 * s->n_ff + 2 * s->width));
-		struct kn_step one = {.n_rows = 1};
-		if (threads == 1) {
-			assert_int_equal(o->step_begin(b, &one), 0);
-			for (int r = 0; r < n_rows; r++)
-				by_hand(&m, o, b, logits + r * s->n, x + r * s->width, room, want + r * s->width);
-			assert_int_equal(o->step_end(b), 0);
-		}
+		for (int r = 0; r < n_rows && threads == 1; r++)
+			by_hand(&m, o, b, logits + r * s->n, x + r * s->width, room, want + r * s->width);
 		run_experts(o, b, &m, logits, x, 0, n_rows, work, y);
 		assert_memory_equal(y, want, bytes);
 		uint64_t used = 0;
