@@ -328,8 +328,25 @@ static void test_mixtures(void **arg)
 	};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)
-			for (int rows = 1; rows <= 33; rows = rows * 2 + 1)
+			for (int rows = 1; rows <= ((*o)->ahead ? 3 : 33); rows = rows * 2 + 1)
 				mixture_case(*o, &shapes[i], rows);
+}
+
+/* As many rows an expert as each kernel of a device takes at a time, and more, which it takes in groups. */
+static void test_row_groups(void **arg)
+{
+	(void)arg;
+	static const struct {
+		struct shape s;
+		int n_rows;
+	} cases[] = {
+	    {{.n = 3, .n_used = 1, .width = 64, .n_ff = 19, .type = KN_Q8_0, .down_type = KN_F16}, 11},
+	    {{.n = 2, .n_used = 2, .width = 32, .n_ff = 32, .type = KN_MXFP4, .down_type = KN_Q4_1}, 13},
+	    {{.n = 2, .n_used = 1, .width = 32, .n_ff = 17, .type = KN_BF16, .down_type = KN_BF16}, 70},
+	};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0; i < N(cases) && (*o)->ahead && (*o)->experts != NULL; i++)
+			mixture_case(*o, &cases[i].s, cases[i].n_rows);
 }
 
 /* More rows than one product takes, and more packed rows than are kept at a time. */
@@ -341,7 +358,7 @@ static void test_many_rows(void **arg)
 	static const struct shape wide = {
 	    .n = 64, .n_used = 32, .width = 1024, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
-		if ((*o)->experts != NULL && strcmp((*o)->name, "cpu-ref") != 0) {
+		if ((*o)->experts != NULL && strcmp((*o)->name, "cpu-ref") != 0 && !(*o)->ahead) {
 			mixture_case(*o, &one, MOST_ROWS);
 			mixture_case(*o, &wide, MOST_ROWS);
 		}
@@ -420,7 +437,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),   cmocka_unit_test(test_groups),
 					   cmocka_unit_test(test_sparse),   cmocka_unit_test(test_not_finite),
-					   cmocka_unit_test(test_mixtures), cmocka_unit_test(test_many_rows),
+					   cmocka_unit_test(test_mixtures), cmocka_unit_test(test_row_groups), cmocka_unit_test(test_many_rows),
 					   cmocka_unit_test(test_clamped),  cmocka_unit_test(test_add_gated)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
