@@ -73,26 +73,28 @@ template <enum format FORMAT> __global__ void spread(struct spread_call c)
 		return; /* the whole block */
 	int slot = c.order.slot[s], row = c.order.unit_row[s], exponent = 0;
 	const float *x = c.x + (int64_t)(slot / c.n_used) * c.width;
-	float factor = c.weighs ? c.order.weight[slot] : 1.0f, most = 0, v[4];
-	if (FORMAT == AS_F32) {
+	float factor = c.weighs ? c.order.weight[slot] : 1.0f, v[4];
+	if constexpr (FORMAT == AS_F16) {
+		float most = 0;
+		for (int k = 4 * t; k < c.width; k += 4 * THREADS) {
+			kn_load4(x, k, c.width, true, v);
+			UNROLL_FOR(int i = 0; i < 4; i++)
+				most = fmaxf(most, fabsf(v[i] * factor));
+		}
+		exponent = kn_scaling_exponent(kn_block_largest(most, THREADS));
+	}
+	if constexpr (FORMAT == AS_F32) {
 		for (int k = t; k < c.width; k += THREADS)
 			c.to[(int64_t)s * c.width + k] = x[k] * factor;
-		return;
-	}
-	for (int k = 4 * t; FORMAT == AS_F16 && k < c.width; k += 4 * THREADS) {
-		kn_load4(x, k, c.width, true, v);
-		UNROLL_FOR(int i = 0; i < 4; i++)
-			most = fmaxf(most, fabsf(v[i] * factor));
-	}
-	if (FORMAT == AS_F16)
-		exponent = kn_scaling_exponent(kn_block_largest(most, THREADS));
-	if (t == 0)
-		c.into.inverse[row] = kn_power(-exponent);
-	for (int k = 4 * t; k < c.into.n_slabs * KN_SLAB; k += 4 * THREADS) {
-		kn_load4(x, k, c.width, true, v);
-		UNROLL_FOR(int i = 0; i < 4; i++)
-			v[i] *= factor;
-		put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
+	} else {
+		if (t == 0)
+			c.into.inverse[row] = kn_power(-exponent);
+		for (int k = 4 * t; k < c.into.n_slabs * KN_SLAB; k += 4 * THREADS) {
+			kn_load4(x, k, c.width, true, v);
+			UNROLL_FOR(int i = 0; i < 4; i++)
+				v[i] *= factor;
+			put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
+		}
 	}
 }
 
@@ -149,27 +151,30 @@ template <enum format FORMAT> __global__ void open_gates(struct gate_call c)
 	if (s >= c.order.totals[1])
 		return; /* the whole block */
 	int expert = c.order.chosen[c.order.slot[s]], row = c.order.unit_row[s];
-	float *gate = c.gate + (int64_t)s * c.n_ff, most = 0, v[4];
-	for (int k = 4 * t; FORMAT != AS_BF16 && k < c.n_ff; k += 4 * THREADS) {
-		open4(c, s, expert, k, v);
-		UNROLL_FOR(int i = 0; i < 4; i++) {
-			if (k + i < c.n_ff)
-				gate[k + i] = v[i];
-			most = fmaxf(most, fabsf(v[i]));
-		}
-	}
-	if (FORMAT == AS_F32)
-		return;
-	if (FORMAT == AS_F16)
-		exponent = kn_scaling_exponent(kn_block_largest(most, THREADS));
-	if (t == 0)
-		c.into.inverse[row] = kn_power(-exponent);
-	for (int k = 4 * t; k < c.into.n_slabs * KN_SLAB; k += 4 * THREADS) {
-		if (FORMAT == AS_BF16)
+	float *gate = c.gate + (int64_t)s * c.n_ff, v[4];
+	if constexpr (FORMAT != AS_BF16) {
+		float most = 0;
+		for (int k = 4 * t; k < c.n_ff; k += 4 * THREADS) {
 			open4(c, s, expert, k, v);
-		else
-			kn_load4(gate, k, c.n_ff, true, v);
-		put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
+			UNROLL_FOR(int i = 0; i < 4; i++) {
+				if (k + i < c.n_ff)
+					gate[k + i] = v[i];
+				most = fmaxf(most, fabsf(v[i]));
+			}
+		}
+		if (FORMAT == AS_F16)
+			exponent = kn_scaling_exponent(kn_block_largest(most, THREADS));
+	}
+	if constexpr (FORMAT != AS_F32) {
+		if (t == 0)
+			c.into.inverse[row] = kn_power(-exponent);
+		for (int k = 4 * t; k < c.into.n_slabs * KN_SLAB; k += 4 * THREADS) {
+			if (FORMAT == AS_BF16)
+				open4(c, s, expert, k, v);
+			else
+				kn_load4(gate, k, c.n_ff, true, v);
+			put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
+		}
 	}
 }
 
