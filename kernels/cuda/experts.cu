@@ -10,7 +10,8 @@
  * Of the caller's scratch memory, per slot (experts.h): `in`, a row as F32 matrices take it, `out`, `gate` and `up`.
  *
  * VERSIONS
- *  1  this one: seven kernels a layer. Counted for a decode of one row of OLMoE's shape (64 experts of 1024, 8 used, 2048
+ *  1  this one: seven kernels a layer. Counted for a decode of one row of OLMoE's shape (64 experts of 1024, 8 used,
+ * 2048
  *     wide, bfloat16): 8 · 12.6 MB of weights, 24 µs of an H200's memory; 2 + 1 + 1 + 1 launches beside the two
  *     products, some 8 µs. Not measured on a device.
  */
@@ -437,8 +438,7 @@ static int product_of(const struct run &r, int type, const struct kn_into &x, in
 	p.x = {x.units, x.sums, x.inverse, x.n_rows, x.n_slabs};
 	p.n_out = n_out;
 	p.n_chunks = (int)kn_cuda_chunks(n_in);
-	return g.rows <= KN_ROWS ? kn_cuda_matvec_grouped(r.b, type, &p, &g)
-				     : kn_cuda_mma_grouped(r.b, type, &p, &g);
+	return g.rows <= KN_ROWS ? kn_cuda_matvec_grouped(r.b, type, &p, &g) : kn_cuda_mma_grouped(r.b, type, &p, &g);
 }
 
 /* The products of the rows in that format with n adjacent kinds, one launch for each type that they have. rows: the

@@ -118,7 +118,9 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
 {
-	int numbers = type == KN_F32 ? -1 : type == KN_BF16, i = 0;
+	int numbers = type == KN_BF16, i = 0;
+	if (type == KN_F32)
+		return; /* the rows as they are, which every operation writes */
 	while (i < b->n_widths && b->widths[i].n_in != n_in)
 		i++;
 	if (i < b->n_widths && b->widths[i].numbers != numbers)
@@ -221,9 +223,12 @@ int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float 
 
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	bool valid = b->converted.serial == dev_serial(b->dev);
 	int rc;
 	if (w->type == KN_F32) {
 		rc = f32_product(b, w, x, n_rows, y);
+		if (valid)
+			b->converted.serial = dev_serial(b->dev); /* y is not x */
 	} else {
 		struct kn_product p = {};
 		if ((rc = converted(b, x, n_rows, w->n_in, w->type == KN_BF16, &p.x)) != 0)

@@ -4,18 +4,31 @@
  * choice depends on the logits alone. Then the rows in the order of their experts.
  *
  * A block has a row. An expert's place is the number of experts before it, which each thread counts for its own: no
- * rounds that wait for each other. Ordering takes a block for each expert, which counts the slots of all: integers, so
- * the atomics' order does not matter; slots of one expert keep their order, because each thread has adjacent ones.
+ * rounds that wait for each other. Ordering many slots takes a block for each expert, which counts the slots of all:
+ * integers, so the atomics' order does not matter; slots of one expert keep their order, because each thread has
+ * adjacent ones.
  *
  * VERSIONS
- *  1  this one. Counted for 128 experts of which a row uses 8, on an H200: a row 128 additions of doubles one after the
+ *  2  up to 256 slots are ordered by the last block that chooses: a launch fewer a layer. A slot compares itself with
+ * all
+ *     before it, 2 times 256 of them a thread, less than 1 µs.
+ *  1  two kernels. Counted for 128 experts of which a row uses 8, on an H200: a row 128 additions of doubles one after
+ * the
  *     other, 8 cycles each, for the softmax's sum, and 128 comparisons a thread, some 4 cycles each: 1 µs. Ordering 512
  *     slots: 4 atomics and 2 times 4 slots a thread, 1 µs; 16384 slots of a prompt: 2 times 128, some 5 µs. Not measured
  *     on a device.
  */
 #include "kernels/cuda/experts.h"
 
-enum { THREADS = KN_ROUTE_THREADS, WARPS = THREADS / KN_WARP };
+enum {
+	THREADS = KN_ROUTE_THREADS,
+	WARPS = THREADS / KN_WARP,
+#ifdef KN_EMULATED
+	FEW_SLOTS = 16, /* so that small tests cover both */
+#else
+	FEW_SLOTS = 256, /* that one block orders */
+#endif
+};
 
 #define LARGEST 3.402823466e38f
 
@@ -177,10 +190,9 @@ __device__ static inline void weigh(const struct route_call &c, const struct row
 		weight[k] = (float)(s.score[s.chosen[k]] * factor);
 }
 
-__global__ void route(struct route_call c)
+/* A row's choice, by a block. */
+__device__ static inline void choose_row(const struct route_call &c, int t)
 {
-	kn_begin();
-	int t = (int)threadIdx.x;
 	const float *logits = c.logits + (int64_t)blockIdx.x * c.n;
 	int32_t *chosen = c.chosen + (int64_t)blockIdx.x * c.n_used;
 	float *weight = c.weight + (int64_t)blockIdx.x * c.n_used;
@@ -217,40 +229,58 @@ struct order_call {
 	struct kn_order out;
 	struct kn_real_rows rows;
 	uint32_t *counts; /* NULL: not wanted */
-	int n_used, group_rows;
+	int n, n_used, group_rows, none;
 };
 
-/* What experts before this one have. */
+/* What experts before one have. */
 enum { BEFORE_SLOTS, BEFORE_TILES, BEFORE_GROUPS, N_BEFORE };
 
 __device__ static inline uint32_t parts_of(uint32_t n, uint32_t each) { return (n + each - 1) / each; }
 
-/* Leaves in of[n] each expert's number of slots, and in sums what those before expert e have. */
-__device__ static inline void count_slots(const struct order_call &c, int n_slots, int e, int n, uint32_t *of,
-					  uint32_t *sums, int t)
+__device__ static inline void add_before(const struct order_call &c, uint32_t n, uint32_t *before)
 {
-	uint32_t mine[N_BEFORE] = {0, 0, 0};
-	for (int i = t; i < n; i += THREADS)
+	before[BEFORE_SLOTS] += n;
+	before[BEFORE_TILES] += parts_of(n, KN_ROWS);
+	before[BEFORE_GROUPS] += parts_of(n, (uint32_t)c.group_rows);
+}
+
+/* Leaves in of[n] each expert's number of slots, in all threads. */
+__device__ static inline void count_slots(const struct order_call &c, int n_slots, uint32_t *of, int t)
+{
+	for (int i = t; i < c.n; i += THREADS)
 		of[i] = 0;
-	if (t < N_BEFORE)
-		sums[t] = 0;
 	kn_barrier();
 	for (int i = t; i < n_slots; i += THREADS)
 		kn_add_shared(&of[c.out.chosen[i]], 1u);
 	kn_barrier();
-	for (int i = t; i < e; i += THREADS) {
-		mine[BEFORE_SLOTS] += of[i];
-		mine[BEFORE_TILES] += parts_of(of[i], KN_ROWS);
-		mine[BEFORE_GROUPS] += parts_of(of[i], (uint32_t)c.group_rows);
-	}
-	for (int i = 0; i < N_BEFORE; i++)
-		if (mine[i] > 0)
-			kn_add_shared(&sums[i], mine[i]);
-	kn_barrier();
+}
+
+/* Writes group i of expert e, which has n slots. */
+__device__ static inline void put_group(const struct order_call &c, int e, int n, const uint32_t *before, int i)
+{
+	int at = i * c.group_rows, left = n - at;
+	c.out.groups[(int)before[BEFORE_GROUPS] + i] = {e, (int)before[BEFORE_SLOTS] + at,
+							left < c.group_rows ? left : c.group_rows,
+							(int)before[BEFORE_TILES] + at / KN_ROWS};
+}
+
+__device__ static inline void put_slot(const struct order_call &c, int slot, uint32_t first, uint32_t tile, int n)
+{
+	int place = (int)first + n;
+	c.out.place[slot] = place;
+	c.out.slot[place] = slot;
+	c.out.unit_row[place] = (int)tile * KN_ROWS + n;
+}
+
+/* What the last expert's block, or thread, knows of all. */
+__device__ static inline void put_totals(const struct order_call &c, int n_slots, int n, const uint32_t *before)
+{
+	c.out.totals[0] = (int)(before[BEFORE_GROUPS] + parts_of((uint32_t)n, (uint32_t)c.group_rows));
+	c.out.totals[1] = n_slots;
 }
 
 /* Places the expert's slots, each thread some adjacent ones. */
-__device__ static inline void place_slots(const struct order_call &c, int n_slots, int e, int first, int tile,
+__device__ static inline void place_slots(const struct order_call &c, int n_slots, int e, const uint32_t *before,
 					  uint32_t *found, int t)
 {
 	int from = (int)((int64_t)n_slots * t / THREADS), to = (int)((int64_t)n_slots * (t + 1) / THREADS), n = 0;
@@ -264,48 +294,103 @@ __device__ static inline void place_slots(const struct order_call &c, int n_slot
 	for (int i = 0; i < t; i++)
 		n += (int)found[i];
 	for (int i = from; i < to; i++)
-		if (c.out.chosen[i] == e) {
-			c.out.place[i] = first + n;
-			c.out.slot[first + n] = i;
-			c.out.unit_row[first + n] = tile * KN_ROWS + n;
-			n++;
-		}
+		if (c.out.chosen[i] == e)
+			put_slot(c, i, before[BEFORE_SLOTS], before[BEFORE_TILES], n++);
 }
 
 /* A block for each expert. */
 __global__ void order(struct order_call c)
 {
 	kn_begin();
-	int t = (int)threadIdx.x, e = (int)blockIdx.x, n = (int)gridDim.x, n_slots = kn_real(c.rows) * c.n_used;
-	uint32_t *of = (uint32_t *)kn_shared(), *sums = of + n, *found = sums + N_BEFORE;
-	count_slots(c, n_slots, e, n, of, sums, t);
-	int all = (int)of[e], first = (int)sums[BEFORE_SLOTS], tile = (int)sums[BEFORE_TILES];
-	int groups = (int)parts_of(of[e], (uint32_t)c.group_rows), group = (int)sums[BEFORE_GROUPS];
-	for (int i = t; i < groups; i += THREADS) {
-		int at = i * c.group_rows, left = all - at;
-		c.out.groups[group + i] = {e, first + at, left < c.group_rows ? left : c.group_rows,
-					   tile + at / KN_ROWS};
-	}
+	int t = (int)threadIdx.x, e = (int)blockIdx.x, n_slots = kn_real(c.rows) * c.n_used;
+	uint32_t *of = (uint32_t *)kn_shared(), *before = of + c.n, *found = before + N_BEFORE;
+	uint32_t mine[N_BEFORE] = {0, 0, 0};
+	if (t < N_BEFORE)
+		before[t] = 0;
+	count_slots(c, n_slots, of, t);
+	for (int i = t; i < e; i += THREADS)
+		add_before(c, of[i], mine);
+	for (int i = 0; i < N_BEFORE; i++)
+		if (mine[i] > 0)
+			kn_add_shared(&before[i], mine[i]);
+	kn_barrier();
+	for (int i = t; i < (int)parts_of(of[e], (uint32_t)c.group_rows); i += THREADS)
+		put_group(c, e, (int)of[e], before, i);
 	if (t == 0 && c.counts != NULL)
-		c.counts[e] = (uint32_t)all;
-	if (t == 0 && e == n - 1) {
-		c.out.totals[0] = group + groups;
-		c.out.totals[1] = n_slots;
+		c.counts[e] = of[e];
+	if (t == 0 && e == c.n - 1)
+		put_totals(c, n_slots, (int)of[e], before);
+	place_slots(c, n_slots, e, before, found, t);
+}
+
+/* The same by one block, where that is quicker than another launch: a thread has adjacent experts, then every
+ * THREADS-th slot. */
+__device__ static inline void order_few(const struct order_call &c, int t)
+{
+	int n_slots = kn_real(c.rows) * c.n_used, each = (c.n + THREADS - 1) / THREADS;
+	uint32_t *of = (uint32_t *)kn_shared(), *first = of + c.n, *tile = first + c.n, *sums = tile + c.n;
+	uint32_t mine[N_BEFORE] = {0, 0, 0};
+	int from = t * each < c.n ? t * each : c.n, to = from + each < c.n ? from + each : c.n;
+	count_slots(c, n_slots, of, t);
+	for (int e = from; e < to; e++)
+		add_before(c, of[e], mine);
+	for (int i = 0; i < N_BEFORE; i++) {
+		sums[i * THREADS + t] = mine[i];
+		mine[i] = 0;
 	}
-	place_slots(c, n_slots, e, first, tile, found, t);
+	kn_barrier();
+	for (int i = 0; i < N_BEFORE; i++)
+#pragma unroll 8
+		for (int j = 0; j < t; j++)
+			mine[i] += sums[i * THREADS + j];
+	for (int e = from; e < to; e++) {
+		first[e] = mine[BEFORE_SLOTS];
+		tile[e] = mine[BEFORE_TILES];
+		for (int i = 0; i < (int)parts_of(of[e], (uint32_t)c.group_rows); i++)
+			put_group(c, e, (int)of[e], mine, i);
+		if (c.counts != NULL)
+			c.counts[e] = of[e];
+		if (e == c.n - 1)
+			put_totals(c, n_slots, (int)of[e], mine);
+		add_before(c, of[e], mine);
+	}
+	kn_barrier();
+	for (int i = t; i < n_slots; i += THREADS) {
+		int e = c.out.chosen[i], n = 0;
+		for (int j = 0; j < i; j++)
+			n += c.out.chosen[j] == e;
+		put_slot(c, i, first[e], tile[e], n);
+	}
+}
+
+__global__ void route(struct route_call c)
+{
+	kn_begin();
+	choose_row(c, (int)threadIdx.x);
+}
+
+/* The last block also orders the slots. */
+__global__ void route_few(struct route_call c, struct order_call o, uint32_t *arrived)
+{
+	kn_begin();
+	choose_row(c, (int)threadIdx.x);
+	if (kn_is_last_block(arrived, gridDim.x))
+		order_few(o, (int)threadIdx.x);
 }
 
 int kn_cuda_route(struct kn_backend *b, const struct kn_route *r, const float *logits, const struct kn_real_rows *rows,
 		  int group_rows, const struct kn_order *out, uint32_t *counts)
 {
-	struct route_call c = {logits,      r->bias,        out->chosen,       out->weight,
-			       r->n,        r->n_used,      r->n_groups,       r->n_groups_used,
-			       r->sigmoid,  r->norm,        r->group_best,     0,
-			       r->scale,    r->sparse};
-	struct order_call o = {*out, *rows, counts, r->n_used, group_rows};
-	int rc = KN_LAUNCH(b->dev, route, (unsigned)rows->all, THREADS, state_bytes(r->n), c);
+	struct route_call c = {logits,           r->bias,    out->chosen, out->weight,   r->n, r->n_used, r->n_groups,
+			       r->n_groups_used, r->sigmoid, r->norm,     r->group_best, 0,    r->scale,  r->sparse};
+	struct order_call o = {*out, *rows, counts, r->n, r->n_used, group_rows, 0};
+	size_t few_bytes = (3 * (size_t)r->n + N_BEFORE * THREADS) * sizeof(uint32_t), bytes = state_bytes(r->n);
+	if (rows->all * r->n_used <= FEW_SLOTS && b->arrived != NULL)
+		return KN_LAUNCH(b->dev, route_few, (unsigned)rows->all, THREADS, few_bytes > bytes ? few_bytes : bytes,
+				 c, o, b->arrived);
+	int rc = KN_LAUNCH(b->dev, route, (unsigned)rows->all, THREADS, bytes, c);
 	if (rc != 0)
 		return rc;
-	return KN_LAUNCH(b->dev, order, (unsigned)r->n, THREADS,
-			 ((size_t)r->n + N_BEFORE + THREADS) * sizeof(uint32_t), o);
+	return KN_LAUNCH(b->dev, order, (unsigned)r->n, THREADS, ((size_t)r->n + N_BEFORE + THREADS) * sizeof(uint32_t),
+			 o);
 }

@@ -364,6 +364,115 @@ static void test_many_rows(void **arg)
 		}
 }
 
+/* A step of decodes that a device pads to four rows: the rows' own results, and counts of these alone; whatever experts
+ * they choose, a graph that is there. */
+static void padded_case(const struct kn_ops *o, struct kn_backend *b, const struct kn_experts *e, const uint64_t *used)
+{
+	enum { ROWS = 3, WIDTH = 64, STEPS = 5, ALL = 4 };
+	static const int32_t ids[ROWS] = {0, 1, 2}, table[ROWS];
+	const struct kn_step s = {.n_rows = ROWS,
+				  .row_token = ids,
+				  .row_pos = (const int32_t[ROWS]){0},
+				  .row_seq = ids,
+				  .n_seqs = ROWS,
+				  .page_table = table,
+				  .max_pages = 1};
+	size_t n = (size_t)(ALL * WIDTH), n_logits = (size_t)(ALL * e->route.n);
+	float *x = random_floats(o, b, n), *y = guarded(o, b, n), *logits = random_floats(o, b, n_logits);
+	float *one = guarded(o, b, WIDTH), *work = guarded(o, b, ALL * kn_experts_work(e));
+	struct kn_stats before, after;
+	for (int i = 0; i < STEPS; i++) {
+		uint64_t all = 0;
+		for (size_t k = 0; k < n_logits; k++)
+			logits[k] = next_float();
+		o->stats(b, &before);
+		for (int x_ = 0; x_ < e->route.n; x_++)
+			all -= used[x_];
+		assert_int_equal(o->step_begin(b, &s), 0);
+		assert_int_equal(o->experts(b, e, logits, x, ROWS, work, y), 0);
+		assert_int_equal(o->step_end(b), 0);
+		o->stats(b, &after);
+		for (int x_ = 0; x_ < e->route.n; x_++)
+			all += used[x_];
+		assert_int_equal(all, ROWS * e->route.n_used);
+		assert_int_equal(after.graph_hits - before.graph_hits, i > 2); /* seen, captured */
+		for (int r = 0; r < ROWS; r++) {
+			struct kn_step alone = {.n_rows = 1};
+			assert_int_equal(o->step_begin(b, &alone), 0);
+			assert_int_equal(o->experts(b, e, logits + r * e->route.n, x + r * WIDTH, 1, work, one), 0);
+			assert_int_equal(o->step_end(b), 0);
+			assert_memory_equal(one, y + r * WIDTH, WIDTH * sizeof *one);
+		}
+	}
+	check_guards(y, n);
+	float *rooms[] = {x, y, logits, one, work};
+	for (int i = 0; i < N(rooms); i++)
+		drop(o, b, rooms[i]);
+}
+
+static void test_padded(void **arg)
+{
+	(void)arg;
+	static struct mixture m;
+	static const struct shape s = {
+	    .n = 7, .n_used = 2, .width = 64, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		if (!(*o)->ahead || (*o)->experts == NULL)
+			continue;
+		struct kn_backend *b =
+		    open_with(*o, &(struct kn_config){.max_rows = 16, .max_width = 256, .pad_rows = true});
+		open_mixture(&m, *o, b, &s);
+		assert_int_equal((*o)->experts_ready(b, &m.e), 0);
+		padded_case(*o, b, &m.e, m.used);
+		close_mixture(&m, *o, b);
+		/* Others in their place, perhaps at the same addresses. */
+		open_mixture(&m, *o, b, &s);
+		padded_case(*o, b, &m.e, m.used);
+		close_mixture(&m, *o, b);
+		(*o)->close(b);
+	}
+}
+
+/* Weights that were loaded together are those that were loaded one by one. */
+static void test_loaded_together(void **arg)
+{
+	(void)arg;
+	enum { EXPERTS = 3, OUT = 19, IN = 64 };
+	static const int types[] = {KN_F32, KN_Q8_0, KN_BF16};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int t = 0; t < N(types) && (*o)->weights_load != NULL; t++) {
+			struct kn_backend *b = open_with(*o, &(struct kn_config){.max_rows = 4, .max_width = 256});
+			struct matrix m = make_matrix(types[t], EXPERTS * OUT, IN);
+			struct kn_weight all[EXPERTS], one;
+			struct kn_step s = {.n_rows = 1};
+			struct sl_err err;
+			const struct kn_noise noise = {.seed = 3};
+			size_t bytes = kn_row_bytes(types[t], IN) * OUT;
+			float *x = random_floats(*o, b, IN), *y[] = {guarded(*o, b, OUT), guarded(*o, b, OUT)};
+			assert_int_equal((*o)->weights_load(b, NULL, &noise, EXPERTS, types[t], OUT, IN, all, &err),
+					 SL_EINVAL);
+			assert_int_equal((*o)->weights_load(b, m.bytes, NULL, EXPERTS, types[t], OUT, IN, all, &err),
+					 0);
+			for (int e = 0; e < EXPERTS; e++) {
+				const uint8_t *at = (const uint8_t *)m.bytes + (size_t)e * bytes;
+				assert_int_equal((*o)->weight_load(b, at, types[t], OUT, IN, &one, &err), 0);
+				assert_int_equal((*o)->step_begin(b, &s), 0);
+				assert_int_equal((*o)->matmul(b, &all[e], x, 1, y[0]), 0);
+				assert_int_equal((*o)->matmul(b, &one, x, 1, y[1]), 0);
+				assert_int_equal((*o)->step_end(b), 0);
+				assert_memory_equal(y[0], y[1], OUT * sizeof(float));
+				(*o)->weight_free(b, &one);
+			}
+			for (int e = 0; e < EXPERTS; e++)
+				(*o)->weight_free(b, &all[e]);
+			drop(*o, b, x);
+			drop(*o, b, y[0]);
+			drop(*o, b, y[1]);
+			drop_matrix(&m);
+			(*o)->close(b);
+		}
+}
+
 /* The limited gate, whose inputs' limits are reached: one expert of width 1 with weights of one. */
 static void test_clamped(void **arg)
 {
@@ -435,9 +544,11 @@ static void test_add_gated(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),   cmocka_unit_test(test_groups),
-					   cmocka_unit_test(test_sparse),   cmocka_unit_test(test_not_finite),
-					   cmocka_unit_test(test_mixtures), cmocka_unit_test(test_row_groups), cmocka_unit_test(test_many_rows),
-					   cmocka_unit_test(test_clamped),  cmocka_unit_test(test_add_gated)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),    cmocka_unit_test(test_groups),
+					   cmocka_unit_test(test_sparse),    cmocka_unit_test(test_not_finite),
+					   cmocka_unit_test(test_mixtures),  cmocka_unit_test(test_row_groups),
+					   cmocka_unit_test(test_padded),    cmocka_unit_test(test_loaded_together),
+					   cmocka_unit_test(test_many_rows), cmocka_unit_test(test_clamped),
+					   cmocka_unit_test(test_add_gated)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
