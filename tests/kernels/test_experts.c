@@ -422,11 +422,13 @@ static void test_padded(void **arg)
 		struct kn_backend *b =
 		    open_with(*o, &(struct kn_config){.max_rows = 16, .max_width = 256, .pad_rows = true});
 		open_mixture(&m, *o, b, &s);
+		add_biases(&m, *o, b);
 		assert_int_equal((*o)->experts_ready(b, &m.e), 0);
 		padded_case(*o, b, &m.e, m.used);
 		close_mixture(&m, *o, b);
 		/* Others in their place, perhaps at the same addresses. */
 		open_mixture(&m, *o, b, &s);
+		add_biases(&m, *o, b);
 		padded_case(*o, b, &m.e, m.used);
 		close_mixture(&m, *o, b);
 		(*o)->close(b);
