@@ -461,9 +461,9 @@ struct kn_ops {
 	 * have uniform codes. */
 	int (*weight_random)(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
 			     int n_in, struct kn_weight *out, struct sl_err *err);
-	/* NULL: each is loaded by itself. As weight_load for the n matrices of one shape that lie one after the other at
-	 * host or, if that is NULL, are the noise of one tensor (weight_random). They share memory, which out[0] owns
-	 * until it is freed. */
+	/* NULL: each is loaded by itself. As weight_load for the n matrices of one shape that lie one after the other
+	 * at host or, if that is NULL, are the noise of one tensor (weight_random). They share memory, which out[0]
+	 * owns until it is freed. */
 	int (*weights_load)(struct kn_backend *b, const void *host, const struct kn_noise *noise, int n, int type,
 			    int n_out, int n_in, struct kn_weight *out, struct sl_err *err);
 	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Applies rmsnorm

@@ -79,8 +79,7 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 			   (1 - r->expert_share) * (double)info.n_expert_params);
 	r->head_ops = 2 * embed;
 	r->expert_bytes = x->fp8 ? (double)info.n_expert_params : (double)info.expert_bytes;
-	r->weight_bytes =
-	    (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes) - info.expert_bytes);
+	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes) - info.expert_bytes);
 	if (x->fp8)
 		r->weight_bytes = r->step_ops / 2 - r->expert_share * r->expert_bytes;
 	r->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE;

@@ -128,8 +128,9 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 	if (rc != 0 || m->ops->experts_ready == NULL)
 		return rc;
 	rc = m->ops->experts_ready(m->backend, &x->op);
-	return rc == 0 ? 0
-		       : sl_errf(err, rc, "%s: layer %d: the backend can't take its experts", model_file_path(m->file), i);
+	return rc == 0
+		   ? 0
+		   : sl_errf(err, rc, "%s: layer %d: the backend can't take its experts", model_file_path(m->file), i);
 }
 
 void experts_free(struct model *m, struct layer_experts *x)

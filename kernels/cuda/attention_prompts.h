@@ -330,8 +330,7 @@ __device__ static inline void prompt_merge(const struct kn_attn_call &c, struct 
 						    &take[m][j]);
 			share[m][j] = sum[j];
 			if (last && c.attn.sinks != NULL)
-				share[m][j] =
-				    kn_attn_whole<true>(c, head_asked<ROWS, P>(c, t, m, j), max[j], sum[j]);
+				share[m][j] = kn_attn_whole<true>(c, head_asked<ROWS, P>(c, t, m, j), max[j], sum[j]);
 			share[m][j] = 1.0f / share[m][j];
 			b[m].max[j] = -INFINITY;
 			b[m].sum[j] = 0;

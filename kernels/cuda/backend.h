@@ -131,7 +131,7 @@ struct kn_backend {
 	/* They point into ints. */
 	const int32_t *token, *pos, *seq, *table, *type, *sees;
 	const int32_t *real; /* n_real */
-	int32_t *texts_at; /* in staged: room for pool_rows; NULL: used or sent */
+	int32_t *texts_at;   /* in staged: room for pool_rows; NULL: used or sent */
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
 	int32_t *numbers; /* [n_numbers]: a sequence's number in this step, or -1; then [n_numbers]: the sequence of a

@@ -16,13 +16,14 @@
  *     products, some 8 µs. Not measured on a device.
  */
 #include "kernels/cuda/experts.h"
-#include "kernels/cuda/rows.h"
 
 #include <string.h>
 
 enum {
-	THREADS = 256, /* of a block that has a row */
+	THREADS = KN_OPEN_THREADS, /* of a block that has a row */
 	SUM_THREADS = 128,
+	SOME_ROWS = 32, /* of a group, */
+	MANY_ROWS = 64, /* at most */
 	UP = 1,
 	DOWN = 2, /* kinds of matrices; 0: gates */
 	MOST_TYPES = 4,
@@ -40,33 +41,22 @@ struct kn_mixture {
 	const void *up, *down; /* of the first expert */
 	uint64_t freed;        /* kn_backend.freed then: weights that were freed may be others now */
 	struct kn_kind kinds[3];
-	int counts_at; /* in kn_backend.counts */
+	enum kn_format opened; /* that the downs take */
+	int counts_at;         /* in kn_backend.counts */
 };
 
 /* ---- rows in ---- */
 
-/* Formats of rows. */
-enum format { AS_F16, AS_BF16, AS_F32, N_FORMATS };
-
 struct spread_call {
 	struct kn_order order;
 	const float *x;
-	float *to; /* AS_F32 */
+	float *to; /* KN_AS_F32 */
 	struct kn_into into;
 	int n_used, width, weighs, none;
 };
 
-/* A row's numbers k…k+3 as products take them, for all lanes of a warp, from its own numbers. */
-template <enum format FORMAT>
-__device__ static inline void put4(const struct kn_into &to, int row, int k, const float *v, float scale)
-{
-	struct kn_into into = to;
-	into.bf16 = FORMAT == AS_BF16; /* known to the compiler */
-	kn_put_units(into, row, k, {v[0], v[1], v[2], v[3]}, scale);
-}
-
 /* Block s has ordered slot s: its row of x, times its weight. */
-template <enum format FORMAT> __global__ void spread(struct spread_call c)
+template <enum kn_format FORMAT> __global__ void spread(struct spread_call c)
 {
 	kn_begin();
 	int s = (int)blockIdx.x, t = (int)threadIdx.x;
@@ -75,7 +65,7 @@ template <enum format FORMAT> __global__ void spread(struct spread_call c)
 	int slot = c.order.slot[s], row = c.order.unit_row[s], exponent = 0;
 	const float *x = c.x + (int64_t)(slot / c.n_used) * c.width;
 	float factor = c.weighs ? c.order.weight[slot] : 1.0f, v[4];
-	if constexpr (FORMAT == AS_F16) {
+	if constexpr (FORMAT == KN_AS_F16) {
 		float most = 0;
 		for (int k = 4 * t; k < c.width; k += 4 * THREADS) {
 			kn_load4(x, k, c.width, true, v);
@@ -84,7 +74,7 @@ template <enum format FORMAT> __global__ void spread(struct spread_call c)
 		}
 		exponent = kn_scaling_exponent(kn_block_largest(most, THREADS));
 	}
-	if constexpr (FORMAT == AS_F32) {
+	if constexpr (FORMAT == KN_AS_F32) {
 		for (int k = t; k < c.width; k += THREADS)
 			c.to[(int64_t)s * c.width + k] = x[k] * factor;
 	} else {
@@ -94,89 +84,19 @@ template <enum format FORMAT> __global__ void spread(struct spread_call c)
 			kn_load4(x, k, c.width, true, v);
 			UNROLL_FOR(int i = 0; i < 4; i++)
 				v[i] *= factor;
-			put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
+			kn_put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
 		}
 	}
 }
 
 /* ---- gates ---- */
 
-struct gate_call {
-	struct kn_order order;
-	float *gate; /* becomes the result */
-	const float *up, *gate_bias, *up_bias;
-	struct kn_into into;
-	int n_ff, act;
-};
-
-__device__ static inline float opened(int act, float g, float up)
-{
-	switch (act) {
-	case KN_GATE_SILU: return silu_mul{}.of(g, up);
-	case KN_GATE_GELU: return gelu_mul{}.of(g, up);
-	case KN_NO_GATE: return g < 0 ? 0.0f : g * g;
-	default: {
-		float x = fminf(g, KN_CLAMP), y = fmaxf(fminf(up, KN_CLAMP), -KN_CLAMP);
-		return x / (1.0f + expf(-KN_CLAMP_SLOPE * x)) * (y + 1.0f);
-	}
-	}
-}
-
-/* Numbers k…k+3 of slot s, zero past the end. */
-__device__ static inline void open4(const struct gate_call &c, int s, int expert, int k, float *v)
-{
-	int64_t at = (int64_t)s * c.n_ff, bias = (int64_t)expert * c.n_ff;
-	float up[4] = {0, 0, 0, 0}, more[4];
-	kn_load4(c.gate + at, k, c.n_ff, true, v);
-	if (c.up != NULL)
-		kn_load4(c.up + at, k, c.n_ff, true, up);
-	if (c.gate_bias != NULL) {
-		kn_load4(c.gate_bias + bias, k, c.n_ff, true, more);
-		UNROLL_FOR(int i = 0; i < 4; i++)
-			v[i] += more[i];
-	}
-	if (c.up_bias != NULL) {
-		kn_load4(c.up_bias + bias, k, c.n_ff, true, more);
-		UNROLL_FOR(int i = 0; i < 4; i++)
-			up[i] += more[i];
-	}
-	UNROLL_FOR(int i = 0; i < 4; i++)
-		v[i] = k + i < c.n_ff ? opened(c.act, v[i], up[i]) : 0.0f;
-}
-
-/* Block s has ordered slot s. Each thread reads again only what it wrote. */
-template <enum format FORMAT> __global__ void open_gates(struct gate_call c)
+/* Block s has ordered slot s. */
+template <enum kn_format FORMAT> __global__ void open_gates(struct kn_gate_call c)
 {
 	kn_begin();
-	int s = (int)blockIdx.x, t = (int)threadIdx.x, exponent = 0;
-	if (s >= c.order.totals[1])
-		return; /* the whole block */
-	int expert = c.order.chosen[c.order.slot[s]], row = c.order.unit_row[s];
-	float *gate = c.gate + (int64_t)s * c.n_ff, v[4];
-	if constexpr (FORMAT != AS_BF16) {
-		float most = 0;
-		for (int k = 4 * t; k < c.n_ff; k += 4 * THREADS) {
-			open4(c, s, expert, k, v);
-			UNROLL_FOR(int i = 0; i < 4; i++) {
-				if (k + i < c.n_ff)
-					gate[k + i] = v[i];
-				most = fmaxf(most, fabsf(v[i]));
-			}
-		}
-		if (FORMAT == AS_F16)
-			exponent = kn_scaling_exponent(kn_block_largest(most, THREADS));
-	}
-	if constexpr (FORMAT != AS_F32) {
-		if (t == 0)
-			c.into.inverse[row] = kn_power(-exponent);
-		for (int k = 4 * t; k < c.into.n_slabs * KN_SLAB; k += 4 * THREADS) {
-			if (FORMAT == AS_BF16)
-				open4(c, s, expert, k, v);
-			else
-				kn_load4(gate, k, c.n_ff, true, v);
-			put4<FORMAT>(c.into, row, k, v, kn_power(exponent));
-		}
-	}
+	if ((int)blockIdx.x < c.order.totals[1])
+		kn_open_row<FORMAT, false>(c, (int)blockIdx.x, (int)threadIdx.x);
 }
 
 /* ---- rows out ---- */
@@ -222,6 +142,11 @@ static const struct kn_weight *of_kind(const struct kn_experts *e, int kind)
 }
 
 static bool is_packed(int type) { return kn_cuda_record_bytes(type) > 0; }
+
+static enum kn_format format_of(int type)
+{
+	return type == KN_F32 ? KN_AS_F32 : type == KN_BF16 ? KN_AS_BF16 : KN_AS_F16;
+}
 
 /* Adds a type that the kind has. 0 or SL_EUNSUPPORTED. */
 static int note_type(struct kn_kind *k, int type)
@@ -315,12 +240,14 @@ static int find(struct kn_backend *b, const struct kn_experts *e, struct kn_mixt
 		return SL_ENOMEM;
 	if (m->of != NULL)
 		forget(b, m);
-	*m = {e, e->up[0].data, e->down[0].data, b->freed, {}, b->n_counts};
+	*m = {e, e->up[0].data, e->down[0].data, b->freed, {}, format_of(e->down[0].type), b->n_counts};
 	b->n_counts += e->route.n;
 	int rc = 0;
 	for (int kind = 0; kind < 3 && rc == 0; kind++)
 		if (of_kind(e, kind) != NULL)
 			rc = make_kind(b, of_kind(e, kind), e->route.n, &m->kinds[kind]);
+	for (int i = 0; i < m->kinds[DOWN].n_types && rc == 0; i++) /* a gate is opened in one format */
+		rc = format_of(m->kinds[DOWN].types[i]) == m->opened ? 0 : (int)SL_EUNSUPPORTED;
 	if (rc != 0)
 		forget(b, m);
 	*out = m;
@@ -332,14 +259,14 @@ static int find(struct kn_backend *b, const struct kn_experts *e, struct kn_mixt
 /* How a step's rows are shared out. */
 struct share {
 	int n_slots, most_tiles, most_groups, group_rows;
-	size_t ints, groups, units, all; /* bytes */
+	size_t ints, groups, units, all; /* bytes; units: of inputs, after which those of open gates come */
 };
 
 /* Rows of a group: about as many as an expert has, so that its weights are read once, by a kernel for as many. */
 static int rows_of_group(int n_slots, int n)
 {
 	int mean = (n_slots + n - 1) / n;
-	return mean <= 4 ? (int)KN_ROWS : mean <= 24 ? 32 : 64;
+	return mean <= 4 ? (int)KN_ROWS : mean <= 24 ? (int)SOME_ROWS : (int)MANY_ROWS;
 }
 
 /* Bytes of n_in numbers of so many tiles as products take them. */
@@ -361,9 +288,8 @@ static struct share share_of(const struct kn_experts *e, int n_rows)
 	s.ints = ((size_t)s.n_slots * 5 + 4 + 63) / 64 * 64 * sizeof(int32_t);
 	s.groups = (size_t)s.most_groups * sizeof(struct kn_group);
 	s.groups = (s.groups + 255) / 256 * 256;
-	size_t in = unit_bytes(s.most_tiles, width), mid = unit_bytes(s.most_tiles, n_ff);
-	s.units = ((in > mid ? in : mid) + 255) / 256 * 256;
-	s.all = s.ints + s.groups + s.units;
+	s.units = (unit_bytes(s.most_tiles, width) + 255) / 256 * 256;
+	s.all = s.ints + s.groups + s.units + unit_bytes(s.most_tiles, n_ff);
 	return s;
 }
 
@@ -382,11 +308,12 @@ static struct kn_order order_in(const struct kn_backend *b, const struct share &
 	return o;
 }
 
-static struct kn_into into_in(const struct kn_backend *b, const struct share &s, int n_in, bool bf16)
+/* Rows of n_in numbers, from so many bytes on. */
+static struct kn_into into_in(const struct kn_backend *b, const struct share &s, int n_in, bool bf16, size_t at)
 {
 	struct kn_into to = {};
 	size_t slabs = (size_t)kn_cuda_chunks(n_in) * KN_SLABS * (size_t)s.most_tiles;
-	to.units = (uint8_t *)b->routed.at + s.ints + s.groups;
+	to.units = (uint8_t *)b->routed.at + s.ints + s.groups + at;
 	to.sums = (float *)(to.units + slabs * KN_PIECE);
 	to.inverse = (float *)(to.units + slabs * (KN_PIECE + KN_SUMS));
 	to.n_slabs = (int)kn_cuda_chunks(n_in) * KN_SLABS;
@@ -407,10 +334,8 @@ int kn_cuda_experts_ready(struct kn_backend *b, const struct kn_experts *e)
 
 /* ---- the operation ---- */
 
-static enum format format_of(int type) { return type == KN_F32 ? AS_F32 : type == KN_BF16 ? AS_BF16 : AS_F16; }
-
 /* Whether some matrix of the kinds takes that format. */
-static bool takes(const struct kn_kind *kinds, int n, enum format f)
+static bool takes(const struct kn_kind *kinds, int n, enum kn_format f)
 {
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < kinds[i].n_types; j++)
@@ -429,25 +354,32 @@ struct run {
 	int width, n_ff;
 };
 
+/* The operands of a product of the ordered slots but its weights. */
+static struct kn_product product_in(const struct kn_into &x, int n_out, int n_in)
+{
+	struct kn_product p = {};
+	p.x = {x.units, x.sums, x.inverse, x.n_rows, x.n_slabs};
+	p.n_out = n_out;
+	p.n_chunks = (int)kn_cuda_chunks(n_in);
+	return p;
+}
+
 static int product_of(const struct run &r, int type, const struct kn_into &x, int n_out, int n_in, const float *rows,
 		      const struct kn_grouped &g)
 {
 	if (type == KN_F32)
 		return kn_cuda_f32_grouped(r.b, n_out, n_in, rows, &g);
-	struct kn_product p = {};
-	p.x = {x.units, x.sums, x.inverse, x.n_rows, x.n_slabs};
-	p.n_out = n_out;
-	p.n_chunks = (int)kn_cuda_chunks(n_in);
-	return g.rows <= KN_ROWS ? kn_cuda_matvec_grouped(r.b, type, &p, &g) : kn_cuda_mma_grouped(r.b, type, &p, &g);
+	const struct kn_product p = product_in(x, n_out, n_in);
+	if (g.rows <= KN_ROWS)
+		return kn_cuda_matvec_grouped(r.b, type, &p, &g);
+	int rc = g.rows == MANY_ROWS ? kn_cuda_wgmma_grouped(r.b, type, &p, &g) : (int)KN_NOT_TAKEN;
+	return rc == KN_NOT_TAKEN ? kn_cuda_mma_grouped(r.b, type, &p, &g) : rc;
 }
 
-/* The products of the rows in that format with n adjacent kinds, one launch for each type that they have. rows: the
- * same rows, for F32. */
-static int products(const struct run &r, const struct kn_kind *kinds, int n, enum format f, const struct kn_into &x,
-		    int n_out, int n_in, const float *rows, float *const *y)
+/* Products with n adjacent kinds. */
+static struct kn_grouped grouped(const struct run &r, const struct kn_kind *kinds, int n, float *const *y)
 {
 	struct kn_grouped g = {};
-	int rc = 0;
 	g.groups = r.order.groups;
 	g.n_groups = r.order.totals;
 	g.most = r.share.most_groups;
@@ -457,6 +389,16 @@ static int products(const struct run &r, const struct kn_kind *kinds, int n, enu
 		g.matrices[i] = kinds[i].at;
 		g.y[i] = y[i];
 	}
+	return g;
+}
+
+/* The products of the rows in that format, one launch for each type that the kinds have. rows: the same rows, for F32.
+ */
+static int products(const struct run &r, const struct kn_kind *kinds, int n, enum kn_format f, const struct kn_into &x,
+		    int n_out, int n_in, const float *rows, float *const *y)
+{
+	const struct kn_grouped g = grouped(r, kinds, n, y);
+	int rc = 0;
 	for (int i = 0; i < n; i++)
 		for (int j = 0; j < kinds[i].n_types && rc == 0; j++) {
 			int type = kinds[i].types[j];
@@ -469,7 +411,7 @@ static int products(const struct run &r, const struct kn_kind *kinds, int n, enu
 	return rc;
 }
 
-static int spread_rows(const struct run &r, enum format f, const float *x, const struct kn_into &into, float *to)
+static int spread_rows(const struct run &r, enum kn_format f, const float *x, const struct kn_into &into, float *to)
 {
 	struct spread_call c = {};
 	c.order = r.order;
@@ -479,64 +421,77 @@ static int spread_rows(const struct run &r, enum format f, const float *x, const
 	c.n_used = r.e->route.n_used;
 	c.width = r.width;
 	c.weighs = r.e->weighs_input;
-	auto kernel = f == AS_F32 ? spread<AS_F32> : f == AS_BF16 ? spread<AS_BF16> : spread<AS_F16>;
+	auto kernel = f == KN_AS_F32 ? spread<KN_AS_F32> : f == KN_AS_BF16 ? spread<KN_AS_BF16> : spread<KN_AS_F16>;
 	return kn_launch(r.b->dev, "spread", kernel, (unsigned)r.share.n_slots, THREADS,
 			 THREADS / KN_WARP * sizeof(float), c);
 }
 
-static int open_rows(const struct run &r, enum format f, const struct kn_into &into, float *gate, const float *up)
+static struct kn_gate_call gates_of(const struct run &r, float *gate, const float *up)
 {
 	const struct kn_experts *e = r.e;
 	bool alone = e->act == KN_NO_GATE; /* up is where a gate would be */
-	struct gate_call c = {};
+	struct kn_gate_call c = {};
 	c.order = r.order;
 	c.gate = gate;
 	c.up = alone ? NULL : up;
 	c.gate_bias = alone ? e->up_bias : e->gate_bias;
 	c.up_bias = alone ? NULL : e->up_bias;
-	c.into = into;
+	c.into = into_in(r.b, r.share, r.n_ff, r.m->opened == KN_AS_BF16, r.share.units);
 	c.n_ff = r.n_ff;
 	c.act = e->act;
-	auto kernel = f == AS_F32 ? open_gates<AS_F32> : f == AS_BF16 ? open_gates<AS_BF16> : open_gates<AS_F16>;
-	return kn_launch(r.b->dev, "open_gates", kernel, (unsigned)r.share.n_slots, THREADS,
-			 THREADS / KN_WARP * sizeof(float), c);
+	return c;
 }
 
-/* Gates and ups of all slots. */
+/* Whether the products of few rows may open their gates: all have one type, so a group's blocks are of one launch. */
+static bool opens(const struct run &r, const struct kn_kind *kinds, int n)
+{
+	bool one = kinds[0].n_types == 1 && kinds[n - 1].n_types == 1 && kinds[0].types[0] == kinds[n - 1].types[0];
+	return one && kinds[0].types[0] != KN_F32 && r.m->opened != KN_AS_F32 && r.share.group_rows <= KN_ROWS;
+}
+
+/* Gates and ups of all slots. KN_NOT_TAKEN: their gates are not opened. */
 static int widen(const struct run &r, const float *x, float *in, float *gate, float *up)
 {
 	bool alone = r.e->act == KN_NO_GATE;
 	const struct kn_kind *kinds = &r.m->kinds[alone ? UP : 0];
 	float *const y[KN_SIDES] = {gate, up};
 	int rc = 0, n = alone ? 1 : 2;
-	for (int i = 0; i < N_FORMATS && rc == 0; i++) {
-		enum format f = (enum format)i;
-		struct kn_into into = into_in(r.b, r.share, r.width, f == AS_BF16);
+	for (int i = 0; i < KN_N_FORMATS && rc == 0; i++) {
+		enum kn_format f = (enum kn_format)i;
+		struct kn_into into = into_in(r.b, r.share, r.width, f == KN_AS_BF16, 0);
 		if (!takes(kinds, n, f))
 			continue;
 		rc = spread_rows(r, f, x, into, in);
+		if (rc == 0 && opens(r, kinds, n)) {
+			const struct kn_product p = product_in(into, r.n_ff, r.width);
+			const struct kn_grouped g = grouped(r, kinds, n, y);
+			const struct kn_gate_call c = gates_of(r, gate, up);
+			if ((rc = kn_cuda_matvec_opened(r.b, kinds[0].types[0], &p, &g, &c)) != KN_NOT_TAKEN)
+				return rc;
+			rc = 0;
+		}
 		if (rc == 0)
 			rc = products(r, kinds, n, f, into, r.n_ff, r.width, in, y);
 	}
-	return rc;
+	return rc != 0 ? rc : (int)KN_NOT_TAKEN;
 }
 
-/* Experts' outputs of all slots. A gate that was opened in one format is opened in no other. */
-static int narrow(const struct run &r, float *gate, const float *up, float *out)
+static int open_rows(const struct run &r, float *gate, const float *up)
 {
-	const struct kn_kind *kind = &r.m->kinds[DOWN];
+	enum kn_format f = r.m->opened;
+	auto kernel = f == KN_AS_F32    ? open_gates<KN_AS_F32>
+		      : f == KN_AS_BF16 ? open_gates<KN_AS_BF16>
+					: open_gates<KN_AS_F16>;
+	return kn_launch(r.b->dev, "open_gates", kernel, (unsigned)r.share.n_slots, THREADS,
+			 THREADS / KN_WARP * sizeof(float), gates_of(r, gate, up));
+}
+
+/* Experts' outputs of all slots, whose gates are open. */
+static int narrow(const struct run &r, const float *gate, float *out)
+{
 	float *const y[KN_SIDES] = {out, NULL};
-	int rc = 0, n = 0;
-	for (int i = 0; i < N_FORMATS && rc == 0; i++) {
-		enum format f = (enum format)i;
-		struct kn_into into = into_in(r.b, r.share, r.n_ff, f == AS_BF16);
-		if (!takes(kind, 1, f))
-			continue;
-		rc = n++ > 0 ? (int)SL_EUNSUPPORTED : open_rows(r, f, into, gate, up);
-		if (rc == 0)
-			rc = products(r, kind, 1, f, into, r.width, r.n_ff, gate, y);
-	}
-	return rc;
+	const struct kn_into into = into_in(r.b, r.share, r.n_ff, r.m->opened == KN_AS_BF16, r.share.units);
+	return products(r, &r.m->kinds[DOWN], 1, r.m->opened, into, r.width, r.n_ff, gate, y);
 }
 
 static int add_outputs(const struct run &r, const struct kn_real_rows &rows, const float *out, float *y)
@@ -577,8 +532,11 @@ int kn_cuda_experts(struct kn_backend *b, const struct kn_experts *e, const floa
 	r.order = order_in(b, r.share);
 	size_t wide = (size_t)r.share.n_slots * (size_t)r.width, n_ff = (size_t)r.share.n_slots * (size_t)r.n_ff;
 	float *in = work, *out = in + wide, *gate = out + wide, *up = gate + n_ff;
-	if ((rc = kn_cuda_route(b, &e->route, logits, &rows, r.share.group_rows, &r.order, counts)) != 0 ||
-	    (rc = widen(r, x, in, gate, up)) != 0 || (rc = narrow(r, gate, up, out)) != 0)
+	if ((rc = kn_cuda_route(b, &e->route, logits, &rows, r.share.group_rows, &r.order, counts)) != 0)
 		return rc;
-	return add_outputs(r, rows, out, y);
+	if ((rc = widen(r, x, in, gate, up)) == KN_NOT_TAKEN)
+		rc = open_rows(r, gate, up);
+	if (rc == 0)
+		rc = narrow(r, gate, out);
+	return rc != 0 ? rc : add_outputs(r, rows, out, y);
 }

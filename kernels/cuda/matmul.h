@@ -38,8 +38,8 @@ struct kn_product {
 	float *y;
 };
 
-/* Products of rows with matrices of their own (experts.cu). A group is adjacent rows with one matrix, at most as many as
- * a block takes; its activations begin with a tile. */
+/* Products of rows with matrices of their own (experts.cu). A group is adjacent rows with one matrix, at most as many
+ * as a block takes; its activations begin with a tile. */
 struct kn_group {
 	int32_t matrix, row, n, tile; /* rows row… of y */
 };
@@ -120,8 +120,9 @@ int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p);
 int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p);
 /* wgmma.cu: more than KN_FEW_ROWS. KN_NOT_TAKEN: this device, or type, is for mma.cu. */
 int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p);
-/* The same for groups of at most g->rows rows: KN_ROWS in matvec.cu, 32 or 64 in mma.cu. p: of all rows. */
+/* The same for groups of at most g->rows rows: KN_ROWS in matvec.cu, 32 or 64 in the others. p: of all rows. */
 int kn_cuda_matvec_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g);
+int kn_cuda_wgmma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g);
 int kn_cuda_mma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g);
 /* matmul.cu: of F32, x [rows][n_in], in the order of y. */
 int kn_cuda_f32_grouped(struct kn_backend *b, int n_out, int n_in, const float *x, const struct kn_grouped *g);

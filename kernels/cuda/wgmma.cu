@@ -29,6 +29,7 @@ enum {
 	OUTS = WARPS * KN_OUTS,
 	SLABS = 2, /* of a stage */
 	STAGES_IN_CHUNK = KN_SLABS / SLABS,
+	GROUP_TILES = 8, /* of rows of a group */
 };
 
 template <int TYPE, int NT> struct plan {
@@ -211,18 +212,17 @@ __device__ static inline void multiply_chunk(const uint8_t *stage, int warp, int
 
 #endif
 
-/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
-template <int TYPE, int NT>
-__global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struct kn_product p, float *parts)
-{
-	kn_begin();
 #if KN_CODE_HAS_WGMMA
+
+/* A block's outputs for NT tiles of rows from first_n on. parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills
+ * part blockIdx.z. put(total, sum): stores them. */
+template <int TYPE, int NT, class PUT>
+__device__ static inline void multiply_plain(const struct kn_product &p, bool by_parts, int first_n, const PUT &put)
+{
 	typedef struct plan<TYPE, NT> P;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
-	int first_n = (int)blockIdx.x * NT, tile = (int)blockIdx.y * WARPS + warp,
-	    n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
-	int first_part = parts != NULL ? (int)blockIdx.z : 0,
-	    end_part_ = parts != NULL ? first_part + 1 : (int)KN_PARTS;
+	int tile = (int)blockIdx.y * WARPS + warp, n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
+	int first_part = by_parts ? (int)blockIdx.z : 0, end_part_ = by_parts ? first_part + 1 : (int)KN_PARTS;
 	int begin = kn_part_begin(first_part, p.n_chunks), end = kn_part_begin(end_part_, p.n_chunks);
 	/* A warp without outputs multiplies the last ones, since its group waits for it, and stores nothing. */
 	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
@@ -249,21 +249,17 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struc
 	}
 	kn_wgmma_wait<0>();
 	kn_cp_async_wait<0>();
-	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
-#endif
+	put(tile, lane, total, sum);
 }
 
-/* As wgmma. */
-template <int TYPE, int NT>
-__global__ void __launch_bounds__(THREADS, 1) wgmma_scaled(struct kn_product p, float *parts)
+/* The same for weights with scales. */
+template <int TYPE, int NT, class PUT>
+__device__ static inline void multiply_scaled(const struct kn_product &p, bool by_parts, int first_n, const PUT &put)
 {
-	kn_begin();
-#if KN_CODE_HAS_WGMMA
 	typedef struct scaled_plan<TYPE, NT> P;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
-	int first_n = (int)blockIdx.x * NT, tile = (int)blockIdx.y * WARPS + warp;
-	int n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
-	int part = parts != NULL ? (int)blockIdx.z : 0, last_part = parts != NULL ? part + 1 : (int)KN_PARTS;
+	int tile = (int)blockIdx.y * WARPS + warp, n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
+	int part = by_parts ? (int)blockIdx.z : 0, last_part = by_parts ? part + 1 : (int)KN_PARTS;
 	int begin = kn_part_begin(part, p.n_chunks), end = kn_part_begin(last_part, p.n_chunks);
 	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
 	const struct source from = {p, p.w + row * P::record, first_n, begin, end - begin};
@@ -281,7 +277,69 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_scaled(struct kn_product p, 
 		multiply_chunk<TYPE, NT>(stages + i % P::stages * P::stage, warp, lane, sum);
 	}
 	kn_cp_async_wait<0>();
-	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
+	put(tile, lane, total, sum);
+}
+
+template <int TYPE, int NT, class PUT>
+__device__ static inline void multiply_any(const struct kn_product &p, bool by_parts, int first_n, const PUT &put)
+{
+	if constexpr (kn_form<TYPE>::scaled == KN_PLAIN)
+		multiply_plain<TYPE, NT>(p, by_parts, first_n, put);
+	else
+		multiply_scaled<TYPE, NT>(p, by_parts, first_n, put);
+}
+
+#endif
+
+template <int TYPE, int NT> struct blocks_of {
+	static constexpr int n = kn_form<TYPE>::scaled == KN_PLAIN ? plan<TYPE, NT>::blocks : 1;
+};
+
+/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
+template <int TYPE, int NT>
+__global__ void __launch_bounds__(THREADS, (blocks_of<TYPE, NT>::n)) wgmma(struct kn_product p, float *parts)
+{
+	kn_begin();
+#if KN_CODE_HAS_WGMMA
+	int first_n = (int)blockIdx.x * NT;
+	multiply_any<TYPE, NT>(p, parts != NULL, first_n,
+			       [&](int tile, int lane, const float(*total)[4], const float(*sum)[4]) {
+				       kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
+			       });
+#endif
+}
+
+/* A block's group, behind its stages in shared memory: in registers there is no room for it. */
+struct group_place {
+	struct kn_product p;
+	int there;
+};
+
+template <int TYPE> static constexpr int grouped_stages()
+{
+	if constexpr (kn_form<TYPE>::scaled == KN_PLAIN)
+		return plan<TYPE, GROUP_TILES>::stages * plan<TYPE, GROUP_TILES>::stage;
+	else
+		return scaled_plan<TYPE, GROUP_TILES>::stages * scaled_plan<TYPE, GROUP_TILES>::stage;
+}
+
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS, (blocks_of<TYPE, GROUP_TILES>::n))
+    wgmma_grouped(struct kn_product p, struct kn_grouped g)
+{
+	kn_begin();
+#if KN_CODE_HAS_WGMMA
+	struct group_place *at = (struct group_place *)(void *)((uint8_t *)kn_shared() + grouped_stages<TYPE>());
+	if (threadIdx.x == 0) {
+		at->there = kn_take_group<TYPE>(g, (int)blockIdx.x, (int)blockIdx.z, &p);
+		at->p = p;
+	}
+	kn_barrier();
+	if (at->there)
+		multiply_any<TYPE, GROUP_TILES>(
+		    at->p, false, 0, [&](int tile, int lane, const float(*total)[4], const float(*sum)[4]) {
+			    kn_put_tiles<GROUP_TILES>(at->p, NULL, 0, tile, lane, total, sum);
+		    });
 #endif
 }
 
@@ -351,7 +409,7 @@ template <int TYPE, int NT> static int plain(struct kn_backend *b, const struct 
 template <int TYPE, int NT> static int scaled(struct kn_backend *b, const struct kn_product *p, struct way way)
 {
 	typedef struct scaled_plan<TYPE, NT> P;
-	return launch(b, p, way, "wgmma_scaled", wgmma_scaled<TYPE, NT>, P::stages * P::stage);
+	return launch(b, p, way, "wgmma_scaled", wgmma<TYPE, NT>, P::stages * P::stage);
 }
 
 int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p)
@@ -369,4 +427,20 @@ int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p)
 			       : way.tiles == 16 ? plain<of, 16>(b, p, way)
 						 : plain<of, 24>(b, p, way);
 	});
+}
+
+template <int TYPE>
+static int launch_grouped(struct kn_backend *b, const struct kn_product *p, const struct kn_grouped *g)
+{
+	dim3 grid((unsigned)g->most, ((unsigned)p->n_out + OUTS - 1) / OUTS, (unsigned)g->n_sides);
+	return KN_LAUNCH(b->dev, wgmma_grouped<TYPE>, grid, THREADS,
+			 grouped_stages<TYPE>() + sizeof(struct group_place), *p, *g);
+}
+
+int kn_cuda_wgmma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g)
+{
+	if (!dev_has_wgmma(b->dev) || g->rows > GROUP_TILES * KN_ROWS)
+		return KN_NOT_TAKEN;
+	return kn_of_packed(type, (int)KN_NOT_TAKEN,
+			    [&](auto t) { return launch_grouped<decltype(t)::type>(b, p, g); });
 }

@@ -200,7 +200,8 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 						x[d] = next_float();
 					kv_put(&c, side % 2 == 0, s, p, side / 2, x);
 				}
-		float *q = random_floats(o, b, n), *out = guarded(o, b, n), *sinks = random_floats(o, b, (size_t)n_heads);
+		float *q = random_floats(o, b, n), *out = guarded(o, b, n),
+		      *sinks = random_floats(o, b, (size_t)n_heads);
 		how.sinks = window != 0 && o->sinks ? sinks : NULL;
 		assert_int_equal(o->step_begin(b, &c.step), 0);
 		assert_int_equal(o->attention(b, q, n_heads, &c.kv, LAYER, &how, out), 0);

@@ -133,10 +133,8 @@ static struct emu_counts count_experts(const struct kn_ops *o, const struct form
 	struct kn_backend *b = open_counted(o);
 	struct matrix m[2] = {make_matrix(f->type, FF, WIDTH), make_matrix(KN_F16, WIDTH, FF)};
 	struct kn_weight w[3][EXPERTS];
-	struct kn_experts e = {.route = {.n = EXPERTS, .n_used = USED, .scale = 1},
-			       .gate = w[0],
-			       .up = w[1],
-			       .down = w[2]};
+	struct kn_experts e = {
+	    .route = {.n = EXPERTS, .n_used = USED, .scale = 1}, .gate = w[0], .up = w[1], .down = w[2]};
 	for (int i = 0; i < 3 * EXPERTS; i++)
 		w[i / EXPERTS][i % EXPERTS] = load(o, b, &m[i / EXPERTS / 2]);
 	struct kn_step s = {.n_rows = n_rows};
@@ -179,7 +177,7 @@ static void test_experts(void **arg)
 	const struct kn_ops *o = open_cuda();
 	for (int t = 1; t < N(forms); t += 2) {
 		const struct form *f = &forms[t];
-		struct emu_counts c = count_experts(o, f, few, N(few), "matvec_grouped");
+		struct emu_counts c = count_experts(o, f, few, N(few), "matvec_");
 		assert_int_equal(c.launches, 2);
 		assert_int_equal(c.once_bytes, 5 * expert_bytes(f));
 		assert_int_equal(c.blocks, (6 + 0) * (2 * parts_of(FF, OUTS) + parts_of(WIDTH, OUTS)));
@@ -290,11 +288,8 @@ static void test_draws(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_few_rows),
-	    cmocka_unit_test(test_many_rows),
-	    cmocka_unit_test(test_experts),
-	    cmocka_unit_test(test_attention),
-	    cmocka_unit_test(test_draws),
+	    cmocka_unit_test(test_few_rows),  cmocka_unit_test(test_many_rows), cmocka_unit_test(test_experts),
+	    cmocka_unit_test(test_attention), cmocka_unit_test(test_draws),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
