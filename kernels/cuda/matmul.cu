@@ -149,6 +149,37 @@ void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const str
 
 /* ---- F32 ---- */
 
+/* Adds a lane's part of the products of an output with n rows. WIDE: of whole, aligned 16 bytes, several of which are
+ * on their way together; past the end, some that are there are read and not used. */
+template <int ROWS, bool WIDE>
+__device__ static inline void f32_sums(const float *w, int n_in, const float *x, int n, int lane, float *sum)
+{
+	constexpr int AHEAD = WIDE ? 8 / ROWS : 1;
+	for (int k = 4 * lane; k < n_in; k += AHEAD * F32_STEP) {
+		float v[AHEAD][4], xv[AHEAD][ROWS][4];
+		UNROLL_FOR(int j = 0; j < AHEAD; j++) {
+			int at = k + j * F32_STEP < n_in ? k + j * F32_STEP : k;
+			if (WIDE)
+				kn_take4(w + at, v[j]);
+			else
+				kn_load4(w, at, n_in, true, v[j]);
+			UNROLL_FOR(int r = 0; r < ROWS; r++) {
+				const float *row = x + (int64_t)(r < n ? r : 0) * n_in;
+				if (WIDE)
+					kn_take4(row + at, xv[j][r]);
+				else
+					kn_load4(row, at, n_in, true, xv[j][r]);
+			}
+		}
+		UNROLL_FOR(int j = 0; j < AHEAD; j++)
+			UNROLL_FOR(int r = 0; r < ROWS; r++)
+				UNROLL_FOR(int i = 0; i < 4; i++) {
+					float next = kn_fma(v[j][i], xv[j][r][i], sum[r]);
+					sum[r] = k + j * F32_STEP + i < n_in ? next : sum[r];
+				}
+	}
+}
+
 /* From row `first` on. */
 template <int ROWS>
 __device__ static inline void f32_rows(const float *w, int n_out, int n_in, const float *x, int n_rows, int first,
@@ -159,18 +190,13 @@ __device__ static inline void f32_rows(const float *w, int n_out, int n_in, cons
 	if (out >= n_out)
 		return; /* the whole warp */
 	int n = n_rows - first < ROWS ? n_rows - first : ROWS;
+	float sum[ROWS] = {};
 	w += (int64_t)out * n_in;
 	x += (int64_t)first * n_in;
-	float sum[ROWS] = {}, v[4], xv[4];
-	for (int k = 4 * lane; k < n_in; k += F32_STEP) {
-		kn_load4(w, k, n_in, true, v);
-		UNROLL_FOR(int r = 0; r < ROWS; r++)
-			if (r < n) {
-				kn_load4(x + (int64_t)r * n_in, k, n_in, true, xv);
-				UNROLL_FOR(int i = 0; i < 4; i++)
-					sum[r] = k + i < n_in ? kn_fma(v[i], xv[i], sum[r]) : sum[r];
-			}
-	}
+	if (n_in % 4 == 0 && ((uintptr_t)w | (uintptr_t)x) % sizeof(struct kn_f4) == 0)
+		f32_sums<ROWS, true>(w, n_in, x, n, lane, sum);
+	else
+		f32_sums<ROWS, false>(w, n_in, x, n, lane, sum);
 	UNROLL_FOR(int r = 0; r < ROWS; r++)
 		if (r < n) {
 			float all = kn_warp_sum(sum[r]);

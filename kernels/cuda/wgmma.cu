@@ -315,13 +315,16 @@ struct group_place {
 	int there;
 };
 
-template <int TYPE> static constexpr int grouped_stages()
-{
-	if constexpr (kn_form<TYPE>::scaled == KN_PLAIN)
-		return plan<TYPE, GROUP_TILES>::stages * plan<TYPE, GROUP_TILES>::stage;
-	else
-		return scaled_plan<TYPE, GROUP_TILES>::stages * scaled_plan<TYPE, GROUP_TILES>::stage;
-}
+template <int TYPE, bool PLAIN> struct group_plan : plan<TYPE, GROUP_TILES> {
+};
+template <int TYPE> struct group_plan<TYPE, false> : scaled_plan<TYPE, GROUP_TILES> {
+};
+
+/* Bytes of a group's stages. */
+template <int TYPE> struct group_stages {
+	typedef struct group_plan<TYPE, kn_form<TYPE>::scaled == KN_PLAIN> P;
+	static constexpr int bytes = P::stages * P::stage;
+};
 
 template <int TYPE>
 __global__ void __launch_bounds__(THREADS, (blocks_of<TYPE, GROUP_TILES>::n))
@@ -329,7 +332,7 @@ __global__ void __launch_bounds__(THREADS, (blocks_of<TYPE, GROUP_TILES>::n))
 {
 	kn_begin();
 #if KN_CODE_HAS_WGMMA
-	struct group_place *at = (struct group_place *)(void *)((uint8_t *)kn_shared() + grouped_stages<TYPE>());
+	struct group_place *at = (struct group_place *)(void *)((uint8_t *)kn_shared() + group_stages<TYPE>::bytes);
 	if (threadIdx.x == 0) {
 		at->there = kn_take_group<TYPE>(g, (int)blockIdx.x, (int)blockIdx.z, &p);
 		at->p = p;
@@ -434,7 +437,7 @@ static int launch_grouped(struct kn_backend *b, const struct kn_product *p, cons
 {
 	dim3 grid((unsigned)g->most, ((unsigned)p->n_out + OUTS - 1) / OUTS, (unsigned)g->n_sides);
 	return KN_LAUNCH(b->dev, wgmma_grouped<TYPE>, grid, THREADS,
-			 grouped_stages<TYPE>() + sizeof(struct group_place), *p, *g);
+			 group_stages<TYPE>::bytes + sizeof(struct group_place), *p, *g);
 }
 
 int kn_cuda_wgmma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g)
