@@ -30,9 +30,9 @@ void kn_cuda_close(struct kn_backend *b)
 		b->host->free(b->sets[i].counted);
 	}
 	kn_cuda_experts_end(b);
-	void *owned[] = {b->ints.at,         b->scratch.at,   b->picks.at,   b->texts.at, b->draws.at,
-			 b->drawn.at,        b->rows[0].at,   b->rows[1].at, b->parts.at, b->stage.at,
-			 b->flat_weights.at, b->flat_rows.at, b->arrived, b->routed.at, b->counts.at};
+	void *owned[] = {b->ints.at,         b->scratch.at,   b->picks.at,   b->texts.at,  b->draws.at,
+			 b->drawn.at,        b->rows[0].at,   b->rows[1].at, b->parts.at,  b->stage.at,
+			 b->flat_weights.at, b->flat_rows.at, b->arrived,    b->routed.at, b->counts.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
