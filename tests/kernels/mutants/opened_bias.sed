@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# kernels/cuda/experts.cu
+# kernels/cuda/experts.h
 # A slot has another expert's bias.
-s/c.order.chosen\[c.order.slot\[s\]\]/c.order.chosen[s]/
+s/expert = c.order.chosen\[slot\]/expert = c.order.chosen[s]/
