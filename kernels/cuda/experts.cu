@@ -46,8 +46,8 @@ struct kn_mixture {
 	const void *up, *down; /* of the first expert */
 	uint64_t freed;        /* kn_backend.freed then: weights that were freed may be others now */
 	struct kn_kind kinds[3];
-	enum kn_format opened; /* that the downs take */
-	int counts_at;         /* in kn_backend.counts */
+	enum kn_format opened;   /* that the downs take */
+	int counts_at, n_counts; /* in kn_backend.counts */
 };
 
 /* ---- rows in ---- */
@@ -245,8 +245,12 @@ static int find(struct kn_backend *b, const struct kn_experts *e, struct kn_mixt
 		return SL_ENOMEM;
 	if (m->of != NULL)
 		forget(b, m);
-	*m = {e, e->up[0].data, e->down[0].data, b->freed, {}, format_of(e->down[0].type), b->n_counts};
-	b->n_counts += e->route.n;
+	if (m->n_counts < e->route.n) {
+		m->counts_at = b->n_counts;
+		m->n_counts = e->route.n;
+		b->n_counts += e->route.n;
+	}
+	*m = {e, e->up[0].data, e->down[0].data, b->freed, {}, format_of(e->down[0].type), m->counts_at, m->n_counts};
 	int rc = 0;
 	for (int kind = 0; kind < 3 && rc == 0; kind++)
 		if (of_kind(e, kind) != NULL)
