@@ -548,8 +548,11 @@ int kn_cuda_count(struct kn_backend *b, uint64_t *to, int n, int at, uint32_t **
 static int bring_counts(struct kn_backend *b)
 {
 	struct kn_step_set *set = &b->sets[b->set];
-	size_t bytes = (size_t)b->n_counts * sizeof(uint32_t);
-	if (set->n_counted == 0)
+	int n = 0; /* up to the last that are counted: there may be more mixtures than there is room for */
+	for (int i = 0; i < set->n_counted; i++)
+		n = set->counted[i].at + set->counted[i].n > n ? set->counted[i].at + set->counted[i].n : n;
+	size_t bytes = (size_t)n * sizeof(uint32_t);
+	if (n == 0)
 		return 0;
 	if (more_results(b, set, bytes) != 0)
 		return SL_EIO;
