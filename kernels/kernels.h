@@ -72,7 +72,7 @@ struct kn_weight {
 	const void *data; /* the backend's, after weight_load */
 	int type;         /* of data; a backend may have repacked it */
 	int n_out, n_in;
-	bool borrowed; /* from weight_adopt: the weight does not own data */
+	bool borrowed; /* from weight_adopt, or not the first of weights_load: the weight does not own data */
 };
 
 /* A step's rows, and the pages with their past. Page p of a sequence holds positions from p·page_tokens on. */
@@ -462,6 +462,11 @@ struct kn_ops {
 	 * have uniform codes. */
 	int (*weight_random)(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
 			     int n_in, struct kn_weight *out, struct sl_err *err);
+	/* NULL: each is loaded by itself. As weight_load for the n matrices of one shape that lie one after the other
+	 * at host or, if that is NULL, are the noise of one tensor (weight_random). They share memory, which out[0]
+	 * owns until it is freed. */
+	int (*weights_load)(struct kn_backend *b, const void *host, const struct kn_noise *noise, int n, int type,
+			    int n_out, int n_in, struct kn_weight *out, struct sl_err *err);
 	/* Rows of qkv [rows][n_heads + 2·n_kv_heads][head_dim] are queries, then keys, then values. Applies rmsnorm
 	 * to each head of the queries and of the keys, with its gain [head_dim]. */
 	int (*qkv_norm)(struct kn_backend *b, float *qkv, int n_heads, int n_kv_heads, int head_dim,
@@ -541,6 +546,9 @@ struct kn_ops {
 	 * be x. work: kn_experts_work floats per row, scratch. */
 	int (*experts)(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,
 		       int n_rows, float *work, float *y);
+	/* NULL: nothing to do. The weights of e, which stays where it is, are loaded: prepares steps with it, so that
+	 * `memory` counts what they need and no step waits. SL_ENOMEM, SL_EIO, SL_EUNSUPPORTED. */
+	int (*experts_ready)(struct kn_backend *b, const struct kn_experts *e);
 	/* x[r] += sigmoid(gate[r]) · add[r]; gate is [n_rows]. NULL if experts is. */
 	int (*add_gated)(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width);
 	/* Both NULL: unsupported. t = a · x of each row of each group, x [..][n_in]; then y += scale · b · t of each

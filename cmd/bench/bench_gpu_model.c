@@ -7,6 +7,7 @@
  * after the first ones, which capture graphs. If the backend reports device time (kn_stats), the rest is the step's
  * gap. The context that decodes read need not have been computed.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,6 +38,7 @@ struct rig {
 	double first_s;                                              /* the first step; 0: none yet */
 	double weight_bytes, step_ops, head_ops, kv_bytes, attn_ops; /* kv_bytes, attn_ops: per position */
 	double state_bytes;                                          /* of a sequence */
+	double expert_bytes, expert_share;                           /* of all experts; what a row touches of them */
 };
 
 static int open_rig(struct rig *r, const char *path, int n_seqs, int context, int longest)
@@ -78,14 +80,24 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 		for (int p = 0; p < r->max_pages; p++)
 			r->pages[q * r->max_pages + p] = (q * each + p) % n_pages;
 	double embed = (double)a->n_vocab * a->n_embd;
-	r->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed));
+	r->expert_share = a->experts.n > 0 ? (double)a->experts.n_used / a->experts.n : 0;
+	r->step_ops = 2 * ((double)info.n_params - (a->tied_embeddings ? 0 : embed) -
+			   (1 - r->expert_share) * (double)info.n_expert_params);
 	r->head_ops = 2 * embed;
-	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes));
+	r->expert_bytes = x->fp8 ? (double)info.n_expert_params : (double)info.expert_bytes;
+	r->weight_bytes = (double)(info.file_bytes - (a->tied_embeddings ? 0 : info.embed_bytes) - info.expert_bytes);
 	if (x->fp8)
-		r->weight_bytes = r->step_ops / 2;
+		r->weight_bytes = r->step_ops / 2 - r->expert_share * r->expert_bytes;
 	r->kv_bytes = (double)kv_layout_bytes(&layout) / PAGE * arch_n_attending(a, a->n_layers) / a->n_layers;
 	r->attn_ops = 4.0 * arch_n_attending(a, a->n_layers) * a->n_heads * a->head_dim;
 	return 0;
+}
+
+/* Bytes that a decode of n rows reads; of experts, as many as n rows touch that choose independently. */
+static double decode_bytes(const struct rig *r, double n, int context)
+{
+	return r->weight_bytes + r->expert_bytes * (1 - pow(1 - r->expert_share, n)) +
+	       n * (context * r->kv_bytes + 2 * r->state_bytes);
 }
 
 static void close_rig(struct rig *r)
@@ -229,8 +241,7 @@ static int decodes(struct rig *r, const char *kind, int context, int n_steps)
 		double n = batches[i], gap = 0, seconds = decode_s(r, batches[i], context, n_steps, &gap);
 		if (!(seconds > 0))
 			return bench_complain(1, "%s", r->x->ops->describe(r->x->b));
-		tell("decode", kind, batches[i], seconds,
-		     r->weight_bytes + n * (context * r->kv_bytes + 2 * r->state_bytes),
+		tell("decode", kind, batches[i], seconds, decode_bytes(r, n, context),
 		     n * (r->step_ops + context * r->attn_ops));
 		tell("gap", kind, batches[i], gap, 0, 0);
 	}

@@ -123,7 +123,14 @@ int experts_load(struct model *m, int i, struct sl_err *err)
 		rc = model_load_vector(m, model_in_layer(i, "exp_probs_b.bias", name), a->experts.n, 0, &x->choice_bias,
 				       err);
 	x->op.route.bias = x->choice_bias;
-	return rc != 0 ? rc : load_shared(m, i, err);
+	if (rc == 0)
+		rc = load_shared(m, i, err);
+	if (rc != 0 || m->ops->experts_ready == NULL)
+		return rc;
+	rc = m->ops->experts_ready(m->backend, &x->op);
+	return rc == 0
+		   ? 0
+		   : sl_errf(err, rc, "%s: layer %d: the backend can't take its experts", model_file_path(m->file), i);
 }
 
 void experts_free(struct model *m, struct layer_experts *x)

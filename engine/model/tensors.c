@@ -84,7 +84,10 @@ int model_load_matrices(struct model *m, const char *name, int n, int n_out, int
 {
 	const struct model_tensor *t = NULL;
 	int rc = find_matrices(m, name, n, n_out, n_in, &t, err);
-	for (int i = 0; i < n && rc == 0; i++)
+	bool at_once = m->ops->weights_load != NULL;
+	if (rc == 0 && at_once)
+		rc = weight_store_load_all(m->store, t, n, n_out, n_in, out, err);
+	for (int i = 0; i < n && rc == 0 && !at_once; i++)
 		rc = model_load_rows(m, t, i * n_out, n_out, n_in, &out[i], err);
 	if (rc == 0 && out[0].data != t->data)
 		model_file_let_go(m->file, t);

@@ -181,6 +181,18 @@ int weight_store_load_joined(struct weight_store *s, const struct model_tensor *
 	return rc;
 }
 
+int weight_store_load_all(struct weight_store *s, const struct model_tensor *t, int n, int n_out, int n_in,
+			  struct kn_weight *out, struct sl_err *err)
+{
+	const bool random = t->noise.spread > 0;
+	BUG_IF(s->ops->weight_made != NULL, "%d matrices at once", n);
+	int rc = s->ops->weights_load(s->backend, random ? NULL : t->data, random ? &t->noise : NULL, n, t->type, n_out,
+				      n_in, out, err);
+	if (rc == 0)
+		convert_advance(s->progress, t->bytes);
+	return rc;
+}
+
 void weight_store_loaded(struct weight_store *s)
 {
 	s->progress = NULL;

@@ -33,6 +33,9 @@ int weight_store_load(struct weight_store *s, const struct model_tensor *t, int 
 enum { WEIGHT_STORE_JOINED = 3 };
 int weight_store_load_joined(struct weight_store *s, const struct model_tensor *const *t, int n, struct kn_weight *out,
 			     struct sl_err *err);
+/* The n matrices [n_out][n_in] of t. As kn_ops.weights_load, which the backend has: it keeps nothing. */
+int weight_store_load_all(struct weight_store *s, const struct model_tensor *t, int n, int n_out, int n_in,
+			  struct kn_weight *out, struct sl_err *err);
 /* All are loaded: from now on a file of them is written if there was none. */
 void weight_store_loaded(struct weight_store *s);
 /* Where they lie, until weight_store_close. */

@@ -309,10 +309,12 @@ template <bool F32, bool PARTS> __global__ void attend(struct kn_attn_call c)
 			}
 	}
 	UNROLL_FOR(int j = 0; j < KN_TILE; j++)
-		if (!PARTS && j < all.n)
+		if (!PARTS && j < all.n) {
+			float whole = kn_attn_whole<false>(c, all.head[j], max[j], sum[j]);
 			for (int d = t; d < hd; d += THREADS)
 				c.out[((int64_t)all.row[j] * c.n_heads + all.head[j]) * hd + d] =
-				    s.sum[j * hd + d] / sum[j];
+				    s.sum[j * hd + d] / whole;
+		}
 }
 
 /* The row as products take it, by one block. Rows that a tile lacks need no zeros: no row depends on another. */
@@ -356,6 +358,7 @@ template <bool BASE_2> __global__ void combine(struct kn_attn_call c, struct kn_
 			}
 		}
 		/* As each kernel does without parts, where a division per value would be too slow. */
+		sum = kn_attn_whole<BASE_2>(c, head, max, sum);
 		c.out[((int64_t)row * c.n_heads + head) * hd + d] = BASE_2 ? value * (1.0f / sum) : value / sum;
 	}
 	if (to.units != NULL && kn_is_last_block(arrived + row, gridDim.y))

@@ -76,6 +76,17 @@ __device__ static inline void kn_attn_merge(float *max, float *sum, float block_
 	*max = m;
 }
 
+#define LOG2_E 1.44269504f
+
+/* The sum of a row's weights relative to its largest score, all blocks merged, with that of the head's sink. */
+template <bool BASE_2>
+__device__ static inline float kn_attn_whole(const struct kn_attn_call &c, int head, float max, float sum)
+{
+	if (c.attn.sinks == NULL)
+		return sum;
+	return sum + kn_attn_exp<BASE_2>(c.attn.sinks[head] * (BASE_2 ? LOG2_E : 1.0f) - max);
+}
+
 /* Floats of a part: maximum and sum, two that nothing has, values from 16 bytes on. */
 enum { KN_PART_VALUES = 4 };
 /* Address of a part: of a row's block of positions. */

@@ -513,16 +513,16 @@ __device__ static inline void alone_put(const struct kn_attn_call &c, const stru
 		int i = a.lane / 4 + 8 * j, head = a.span.kv_head * c.group + q + i, hd = c.pages.head_dim;
 		if (i >= a.n)
 			continue;
-		float *to = c.out + ((int64_t)a.row * c.n_heads + head) * hd,
-		      share = 1.0f / r.sum[j]; /* as combine() */
+		float *to = c.out + ((int64_t)a.row * c.n_heads + head) * hd, share = 1;
 		if (c.n_parts > 1) {
 			float *part = kn_attn_part(c, a.row, head, (int)blockIdx.z);
 			to = part + KN_PART_VALUES;
-			share = 1;
 			if (a.warp == 0 && a.lane % 4 == 0) {
 				part[0] = r.max[j];
 				part[1] = r.sum[j];
 			}
+		} else {
+			share = 1.0f / kn_attn_whole<true>(c, head, r.max[j], r.sum[j]); /* as combine() */
 		}
 		UNROLL_FOR(int p = 0; p < r.n; p++)
 			UNROLL_FOR(int n = 0; n < 2; n++) {

@@ -40,7 +40,7 @@ __device__ static inline struct kn_f4 kn_attn_merged(const struct kn_attn_call &
 			value.w = value.w * keep + part[i].w * take;
 		}
 	}
-	float share = 1.0f / sum;
+	float share = 1.0f / kn_attn_whole<true>(c, head, max, sum);
 	return {value.x * share, value.y * share, value.z * share, value.w * share};
 }
 

@@ -62,8 +62,6 @@ enum {
 	MOST_WIDE = 256,    /* head_dim */
 };
 
-#define LOG2_E 1.44269504f
-
 /* Thread blocks per multiprocessor, which bounds the registers of a thread. */
 #ifdef KN_EMULATED
 #define BLOCKS_AT_LEAST(threads, blocks)
@@ -401,7 +399,7 @@ __device__ static inline void merge_block(const struct kn_attn_call &c, struct s
 		b->max[j] = -INFINITY;
 		b->sum[j] = 0;
 		volatile float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim + lane % 4 * 2;
-		float share = last ? 1.0f / sum : 1.0f; /* as in combine() */
+		float share = last ? 1.0f / kn_attn_whole<true>(c, head, max, sum) : 1.0f; /* as in combine() */
 		int hd = there ? c.pages.head_dim - lane % 4 * 2 : 0;
 		/* Volatile, so that no more than a few are read ahead: there are no registers for them. */
 		UNROLL_FOR(int from = 0; from < WIDE; from += 32) {
@@ -430,7 +428,7 @@ __device__ static inline void put_out(const struct kn_attn_call &c, const struct
 		if (!find_query(c, item, kv_head, begin + lane / 4 + 8 * j, &row, &head))
 			continue;
 		float *at = c.out + ((int64_t)row * c.n_heads + head) * c.pages.head_dim;
-		float share = 1.0f / all.sum[j]; /* as in combine() */
+		float share = 1.0f / kn_attn_whole<true>(c, head, all.max[j], all.sum[j]); /* as in combine() */
 		UNROLL_FOR(int n = 0; n < WIDE / 8; n++)
 			UNROLL_FOR(int e = 0; e < 2; e++) {
 				int d = 8 * n + lane % 4 * 2 + e;

@@ -298,6 +298,16 @@ __device__ static inline void put_asked(const struct kn_attn_call &c, struct so_
 		}
 }
 
+/* The head of the query of row j of set m, or, if there is none, some head. */
+template <int ROWS, class P> __device__ static inline int head_asked(const struct kn_attn_call &c, int t, int m, int j)
+{
+	struct prompt_place p = find_place<P>(c);
+	int row, head;
+	(void)find_query(c, p.item, p.kv_head, p.begin + (t / KN_WARP * ROWS + m) * QUERIES + t % KN_WARP / 4 + 8 * j,
+			 &row, &head);
+	return head;
+}
+
 /* Merges a block of positions into those before it, as merge_block; after the last one, c.out has the result. seen:
  * each of the warp's queries sees a position of the block. ends: the maxima and sums so far, one number in each of the
  * four lanes that have a query. */
@@ -318,7 +328,10 @@ __device__ static inline void prompt_merge(const struct kn_attn_call &c, struct 
 			if (seen || asked_sees<ROWS, P>(c, t, m, j, block))
 				kn_attn_merge<true>(&max[j], &sum[j], b[m].max[j], b[m].sum[j], &keep[m][j],
 						    &take[m][j]);
-			share[m][j] = 1.0f / sum[j];
+			share[m][j] = sum[j];
+			if (last && c.attn.sinks != NULL)
+				share[m][j] = kn_attn_whole<true>(c, head_asked<ROWS, P>(c, t, m, j), max[j], sum[j]);
+			share[m][j] = 1.0f / share[m][j];
 			b[m].max[j] = -INFINITY;
 			b[m].sum[j] = 0;
 		}

@@ -27,10 +27,12 @@ void kn_cuda_close(struct kn_backend *b)
 		kn_cuda_host_room_free(b, &b->sets[i].draws_staged);
 		kn_cuda_host_room_free(b, &b->sets[i].results);
 		b->host->free(b->sets[i].reads);
+		b->host->free(b->sets[i].counted);
 	}
-	void *owned[] = {b->ints.at,         b->scratch.at,   b->picks.at,   b->texts.at, b->draws.at,
-			 b->drawn.at,        b->rows[0].at,   b->rows[1].at, b->parts.at, b->stage.at,
-			 b->flat_weights.at, b->flat_rows.at, b->arrived};
+	kn_cuda_experts_end(b);
+	void *owned[] = {b->ints.at,         b->scratch.at,   b->picks.at,   b->texts.at,  b->draws.at,
+			 b->drawn.at,        b->rows[0].at,   b->rows[1].at, b->parts.at,  b->stage.at,
+			 b->flat_weights.at, b->flat_rows.at, b->arrived,    b->routed.at, b->counts.at};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
 		if (owned[i] != NULL)
 			dev_free(b->dev, owned[i]);
@@ -129,7 +131,7 @@ static struct kn_ops make_ops(void)
 #else
 	o.name = "cuda";
 #endif
-	o.ahead = true;
+	o.ahead = o.sinks = true;
 #define SET(op) o.op = kn_cuda_##op;
 	KN_CUDA_OPS(SET)
 #undef SET

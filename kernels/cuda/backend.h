@@ -7,6 +7,7 @@
  * rows.cu, rows.h          row-wise operations         recurrent.cu  layers that keep a state
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
  * attention_alone.h (single rows), attention_merge.h    latent.cu   latent rows: writing, attention, heads' products
+ * experts.h, route.cu, experts.cu                       mixtures of experts
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).
@@ -89,6 +90,16 @@ struct kn_step_set {
 	size_t n_results;
 	struct kn_read *reads; /* [max_reads] */
 	int n_reads, max_reads;
+	/* Counts that the step makes, to be added to the host's; results_at: of kn_backend.counts among the results. */
+	struct kn_counted *counted; /* [max_counted] */
+	int n_counted, max_counted;
+	size_t counts_at;
+};
+
+/* Counts n numbers from number `at` of kn_backend.counts on. */
+struct kn_counted {
+	uint64_t *to;
+	int n, at;
 };
 
 /* Memory that a piece of a matrix passes through (upload.cu). */
@@ -136,7 +147,8 @@ struct kn_backend {
 	struct kn_room ints;
 	/* They point into ints. */
 	const int32_t *token, *pos, *seq, *table, *type, *sees;
-	int32_t *texts_at; /* in staged: room for pool_rows; NULL: used or sent */
+	const int32_t *real; /* n_real */
+	int32_t *texts_at;   /* in staged: room for pool_rows; NULL: used or sent */
 	const struct kn_item *alone, *together;
 	int n_alone, n_together;
 	/* Of steps with states: [n_runs], and of each row the number of its run. */
@@ -192,6 +204,14 @@ struct kn_backend {
 	uint32_t *arrived;          /* [n_arrived] of the device, zero between kernels; NULL: no memory for them */
 	int n_arrived;              /* at least max_rows */
 	uint64_t n_steps;
+	/* Mixtures of experts (experts.cu). */
+	struct kn_mixture *mixtures; /* [max_mixtures] */
+	int n_mixtures, max_mixtures, last_mixture;
+	uint64_t freed; /* weights so far */
+	struct kn_room routed;
+	size_t routed_most;    /* bytes that it may get */
+	struct kn_room counts; /* of rows, by the last step, [n_counts] */
+	int n_counts;
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
 	struct kn_head_table *head_tables; /* [max_head_tables] */
@@ -211,7 +231,7 @@ struct kn_backend {
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(for_products) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
 	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)                                                   \
 	X(conv) X(delta) X(ssm) X(state_copy) X(halve) X(sigmoid_mul) X(relu_square) X(rmsnorm_groups)             \
-	X(latent_write) X(matmul_heads)
+	X(latent_write) X(matmul_heads) X(weights_load) X(experts) X(experts_ready) X(add_gated)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -236,6 +256,9 @@ int kn_cuda_rows(const struct kn_backend *b, int n_rows);
 int kn_cuda_send(void *backend);
 /* As read_back, in bytes. */
 int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void *host);
+/* Adds to to[n], after the step, what its kernels write to *device: numbers `at` and on of kn_backend.counts. One copy
+ * brings the counts of all layers. SL_EIO, SL_ENOMEM. */
+int kn_cuda_count(struct kn_backend *b, uint64_t *to, int n, int at, uint32_t **device);
 /* Host room for this step's draws, to be filled before the next operation; *device: their address on the device. NULL
  * after a fault. */
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
@@ -296,6 +319,9 @@ int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const f
 /* ---- latent.cu ---- */
 /* Frees the tables of heads' matrices. */
 void kn_cuda_head_tables_end(struct kn_backend *b);
+/* ---- experts.cu ---- */
+/* Frees what is known of mixtures. */
+void kn_cuda_experts_end(struct kn_backend *b);
 
 /* ---- library.cu ---- */
 enum { KN_NOT_TAKEN = 1 };

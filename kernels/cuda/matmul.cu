@@ -118,7 +118,9 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
 {
-	int numbers = type == KN_F32 ? -1 : type == KN_BF16, i = 0;
+	int numbers = type == KN_BF16, i = 0;
+	if (type == KN_F32)
+		return; /* the rows as they are, which every operation writes */
 	while (i < b->n_widths && b->widths[i].n_in != n_in)
 		i++;
 	if (i < b->n_widths && b->widths[i].numbers != numbers)
@@ -147,32 +149,86 @@ void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const str
 
 /* ---- F32 ---- */
 
-template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
+/* Adds a lane's part of the products of an output with n rows. WIDE: of whole, aligned 16 bytes, several of which are
+ * on their way together; past the end, some that are there are read and not used. */
+template <int ROWS, bool WIDE>
+__device__ static inline void f32_sums(const float *w, int n_in, const float *x, int n, int lane, float *sum)
 {
-	kn_begin();
-	int lane = (int)threadIdx.x % KN_WARP, first = (int)blockIdx.y * ROWS;
+	constexpr int AHEAD = WIDE ? 8 / ROWS : 1;
+	for (int k = 4 * lane; k < n_in; k += AHEAD * F32_STEP) {
+		float v[AHEAD][4], xv[AHEAD][ROWS][4];
+		UNROLL_FOR(int j = 0; j < AHEAD; j++) {
+			int at = k + j * F32_STEP < n_in ? k + j * F32_STEP : k;
+			if (WIDE)
+				kn_take4(w + at, v[j]);
+			else
+				kn_load4(w, at, n_in, true, v[j]);
+			UNROLL_FOR(int r = 0; r < ROWS; r++) {
+				const float *row = x + (int64_t)(r < n ? r : 0) * n_in;
+				if (WIDE)
+					kn_take4(row + at, xv[j][r]);
+				else
+					kn_load4(row, at, n_in, true, xv[j][r]);
+			}
+		}
+		UNROLL_FOR(int j = 0; j < AHEAD; j++)
+			UNROLL_FOR(int r = 0; r < ROWS; r++)
+				UNROLL_FOR(int i = 0; i < 4; i++) {
+					float next = kn_fma(v[j][i], xv[j][r][i], sum[r]);
+					sum[r] = k + j * F32_STEP + i < n_in ? next : sum[r];
+				}
+	}
+}
+
+/* From row `first` on. */
+template <int ROWS>
+__device__ static inline void f32_rows(const float *w, int n_out, int n_in, const float *x, int n_rows, int first,
+				       float *y)
+{
+	int lane = (int)threadIdx.x % KN_WARP;
 	int out = (int)blockIdx.x * F32_OUTS + (int)threadIdx.x / KN_WARP;
 	if (out >= n_out)
 		return; /* the whole warp */
 	int n = n_rows - first < ROWS ? n_rows - first : ROWS;
+	float sum[ROWS] = {};
 	w += (int64_t)out * n_in;
 	x += (int64_t)first * n_in;
-	float sum[ROWS] = {}, v[4], xv[4];
-	for (int k = 4 * lane; k < n_in; k += F32_STEP) {
-		kn_load4(w, k, n_in, true, v);
-		UNROLL_FOR(int r = 0; r < ROWS; r++)
-			if (r < n) {
-				kn_load4(x + (int64_t)r * n_in, k, n_in, true, xv);
-				UNROLL_FOR(int i = 0; i < 4; i++)
-					sum[r] = k + i < n_in ? kn_fma(v[i], xv[i], sum[r]) : sum[r];
-			}
-	}
+	if (n_in % 4 == 0 && ((uintptr_t)w | (uintptr_t)x) % sizeof(struct kn_f4) == 0)
+		f32_sums<ROWS, true>(w, n_in, x, n, lane, sum);
+	else
+		f32_sums<ROWS, false>(w, n_in, x, n, lane, sum);
 	UNROLL_FOR(int r = 0; r < ROWS; r++)
 		if (r < n) {
 			float all = kn_warp_sum(sum[r]);
 			if (lane == 0)
 				y[(int64_t)(first + r) * n_out + out] = all;
 		}
+}
+
+template <int ROWS> __global__ void f32(const float *w, int n_out, int n_in, const float *x, int n_rows, float *y)
+{
+	kn_begin();
+	f32_rows<ROWS>(w, n_out, n_in, x, n_rows, (int)blockIdx.y * ROWS, y);
+}
+
+__global__ void f32_grouped(int n_out, int n_in, const float *x, struct kn_grouped g)
+{
+	kn_begin();
+	int i = (int)blockIdx.y, second = (int)blockIdx.z;
+	if (i >= *g.n_groups)
+		return; /* the whole block */
+	struct kn_group at = g.groups[i];
+	struct kn_matrix m = (second ? g.matrices[1] : g.matrices[0])[at.matrix];
+	float *y = (second ? g.y[1] : g.y[0]) + (int64_t)at.row * n_out;
+	x += (int64_t)at.row * n_in;
+	for (int first = 0; m.type == KN_F32 && first < at.n; first += KN_TILE)
+		f32_rows<KN_TILE>(reinterpret_cast<const float *>(m.w), n_out, n_in, x, at.n, first, y);
+}
+
+int kn_cuda_f32_grouped(struct kn_backend *b, int n_out, int n_in, const float *x, const struct kn_grouped *g)
+{
+	dim3 grid(((unsigned)n_out + F32_OUTS - 1) / F32_OUTS, (unsigned)g->most, (unsigned)g->n_sides);
+	return KN_LAUNCH(b->dev, f32_grouped, grid, THREADS, 0, n_out, n_in, x, *g);
 }
 
 static int f32_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
@@ -193,9 +249,12 @@ int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float 
 
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
+	bool valid = b->converted.serial == dev_serial(b->dev);
 	int rc;
 	if (w->type == KN_F32) {
 		rc = f32_product(b, w, x, n_rows, y);
+		if (valid)
+			b->converted.serial = dev_serial(b->dev); /* y is not x */
 	} else {
 		struct kn_product p = {};
 		if ((rc = converted(b, x, n_rows, w->n_in, w->type == KN_BF16, &p.x)) != 0)

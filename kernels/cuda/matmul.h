@@ -38,6 +38,50 @@ struct kn_product {
 	float *y;
 };
 
+/* Products of rows with matrices of their own (experts.cu). A group is adjacent rows with one matrix, at most as many
+ * as a block takes; its activations begin with a tile. */
+struct kn_group {
+	int32_t matrix, row, n, tile; /* rows row… of y */
+};
+
+/* A matrix on the device; w NULL: none. */
+struct kn_matrix {
+	const uint8_t *w;
+	const float *scale; /* as kn_product.w_scale */
+	int32_t type, none;
+};
+
+enum { KN_SIDES = 2 };
+
+/* Two products of the same rows, or one, whose blocks find their group in device memory: a launch is as wide as there
+ * may be groups, and blocks without one end at once. */
+struct kn_grouped {
+	const struct kn_group *groups;
+	const int32_t *n_groups;
+	int most, rows, n_sides;                    /* groups; rows of a group; matrices that each row has */
+	const struct kn_matrix *matrices[KN_SIDES]; /* by number */
+	float *y[KN_SIDES];
+};
+
+/* Makes p, of all rows, that of group i. False: there is none, or its matrix has another type. */
+template <int TYPE>
+__device__ static inline bool kn_take_group(const struct kn_grouped &g, int i, int side, struct kn_product *p)
+{
+	if (i >= *g.n_groups)
+		return false;
+	struct kn_group at = g.groups[i];
+	struct kn_matrix m = (side == 0 ? g.matrices[0] : g.matrices[1])[at.matrix];
+	int64_t slab = (int64_t)at.tile * p->x.n_slabs;
+	p->w = m.w;
+	p->w_scale = m.scale;
+	p->x.units += slab * KN_PIECE;
+	p->x.sums += slab * (KN_SUMS / (int)sizeof(float));
+	p->x.inverse += (int64_t)at.tile * KN_ROWS;
+	p->x.n_rows = at.n;
+	p->y = (side == 0 ? g.y[0] : g.y[1]) + (int64_t)at.row * p->n_out;
+	return m.type == TYPE;
+}
+
 /* The place, in words, of pair i (0…3) of lane 4 * in + t in a unit. */
 __device__ static inline int kn_unit_at(bool matrices, int in, int t, int i)
 {
@@ -82,6 +126,12 @@ int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p);
 /* In place of the gate after it, whose result goes to `to` alone, the last product does the same, if it was a product
  * by kn_cuda_wgmma of n_out outputs to y and nothing was recorded since. wgmma.cu. */
 int kn_cuda_wgmma_gated(struct kn_backend *b, const float *y, int n_out, bool gelu, const struct kn_into *to);
+/* The same for groups of at most g->rows rows: KN_ROWS in matvec.cu, 32 or 64 in the others. p: of all rows. */
+int kn_cuda_matvec_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g);
+int kn_cuda_wgmma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g);
+int kn_cuda_mma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g);
+/* matmul.cu: of F32, x [rows][n_in], in the order of y. */
+int kn_cuda_f32_grouped(struct kn_backend *b, int n_out, int n_in, const float *x, const struct kn_grouped *g);
 /* mma.cu: the sums parts[KN_PARTS][n_rows][n_out] become the product. */
 int kn_cuda_add_parts(struct kn_backend *b, const struct kn_product *p, const float *parts);
 

@@ -48,12 +48,14 @@
  *     1 and 8 rows: BF16 118 and 123 us, where a copy of the bytes takes 102; Q8_0 73 and 74 (54); INT4 62 and 61 (26); Q4_0
  *     61 and 63, Q4_K 77 and 77 (29); FP8 82 and 83 (51). Types of four bits wait: 16 warps a multiprocessor hide too little.
  */
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/matvec.h"
 #include "kernels/cuda/then.h"
 
 enum {
 	THREADS = MATVEC_THREADS,
-	FEW = 2, /* rows: one block does what follows, where a kernel of its own would have a block a row */
+	MOST_OPENED = 4096, /* numbers of a row that a warp opens */
+	FEW = 2,            /* rows: one block does what follows, where a kernel of its own would have a block a row */
 };
 static_assert((int)THREADS == (int)NORM_THREADS, "a block does a row's norm or gate");
 
@@ -61,6 +63,32 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) matvec
 {
 	kn_begin();
 	multiply<TYPE, NT>(p);
+}
+
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS, 2) matvec_grouped(struct kn_product p, struct kn_grouped g)
+{
+	kn_begin();
+	if (kn_take_group<TYPE>(g, (int)blockIdx.y, (int)blockIdx.z, &p))
+		multiply<TYPE, 1>(p);
+}
+
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS, 2)
+    matvec_opened(struct kn_product p, struct kn_grouped g, struct kn_gate_call c, uint32_t *arrived)
+{
+	kn_begin();
+	int i = (int)blockIdx.y, warp = (int)threadIdx.x / KN_WARP, lane = (int)threadIdx.x % KN_WARP;
+	if (!kn_take_group<TYPE>(g, i, (int)blockIdx.z, &p))
+		return; /* the whole block */
+	multiply<TYPE, 1>(p);
+	if (!kn_is_last_block(arrived + i, gridDim.x * gridDim.z))
+		return;
+	struct kn_group at = g.groups[i];
+	if (warp < at.n && c.into.bf16)
+		kn_open_row<KN_AS_BF16, true>(c, at.row + warp, lane);
+	else if (warp < at.n)
+		kn_open_row<KN_AS_F16, true>(c, at.row + warp, lane);
 }
 
 /* The last block of each share also does what follows. */
@@ -144,4 +172,25 @@ int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 	});
 	b->last = {at, dev_serial(b->dev), type};
 	return rc;
+}
+
+int kn_cuda_matvec_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g)
+{
+	dim3 grid((unsigned)kn_cuda_tiles(p->n_out), (unsigned)g->most, (unsigned)g->n_sides);
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		return KN_LAUNCH(b->dev, matvec_grouped<decltype(t)::type>, grid, THREADS, matvec_shared<1>(), *p, *g);
+	});
+}
+
+int kn_cuda_matvec_opened(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g,
+			  const struct kn_gate_call *c)
+{
+	static_assert((int)THREADS / KN_WARP >= (int)KN_ROWS, "a warp for each row");
+	dim3 grid((unsigned)kn_cuda_tiles(p->n_out), (unsigned)g->most, (unsigned)g->n_sides);
+	if (b->arrived == NULL || g->most > b->n_arrived || c->n_ff > MOST_OPENED)
+		return KN_NOT_TAKEN;
+	return kn_of_packed(type, (int)KN_NOT_TAKEN, [&](auto t) {
+		return KN_LAUNCH(b->dev, matvec_opened<decltype(t)::type>, grid, THREADS, matvec_shared<1>(), *p, *g,
+				 *c, b->arrived);
+	});
 }

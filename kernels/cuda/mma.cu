@@ -116,14 +116,14 @@ __device__ static inline void add_slab(const uint8_t *stage, const struct held<T
 	kn_slab_product<TYPE, NT>(w.piece, heads, slab % form::group, slab, x, xsum, unscaled, sum);
 }
 
-/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_product p, float *parts)
+/* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. first_n: its first tile of rows. */
+template <int TYPE, int NT>
+__device__ static inline void multiply(const struct kn_product &p, float *parts, int first_n)
 {
-	kn_begin();
 	typedef kn_form<TYPE> form;
 	typedef struct plan<TYPE, NT> P;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
-	int first_n = (int)blockIdx.x * NT, tile = (int)blockIdx.y * WARPS + warp;
+	int tile = (int)blockIdx.y * WARPS + warp;
 	bool busy = tile * KN_OUTS < p.n_out; /* the same in all lanes */
 	int first_part = parts != NULL ? (int)blockIdx.z : 0, end_part = parts != NULL ? first_part + 1 : (int)KN_PARTS;
 	int begin = kn_part_begin(first_part, p.n_chunks), end = kn_part_begin(end_part, p.n_chunks);
@@ -192,6 +192,20 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(st
 	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
 }
 
+template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 1) mma(struct kn_product p, float *parts)
+{
+	kn_begin();
+	multiply<TYPE, NT>(p, parts, (int)blockIdx.x * NT);
+}
+
+template <int TYPE, int NT>
+__global__ void __launch_bounds__(THREADS, 1) mma_grouped(struct kn_product p, struct kn_grouped g)
+{
+	kn_begin();
+	if (kn_take_group<TYPE>(g, (int)blockIdx.x, (int)blockIdx.z, &p))
+		multiply<TYPE, NT>(p, NULL, 0);
+}
+
 __global__ void add_parts(struct kn_product p, const float *parts)
 {
 	kn_begin();
@@ -231,5 +245,23 @@ int kn_cuda_mma(struct kn_backend *b, int type, const struct kn_product *p)
 	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
 		constexpr int of = decltype(t)::type;
 		return p->x.n_rows <= FEW * KN_ROWS ? launch<of, FEW>(b, p) : launch<of, MANY>(b, p);
+	});
+}
+
+template <int TYPE, int NT>
+static int launch_grouped(struct kn_backend *b, const struct kn_product *p, const struct kn_grouped *g)
+{
+	unsigned outs = ((unsigned)kn_cuda_tiles(p->n_out) + WARPS - 1) / WARPS;
+	size_t shared = plan<TYPE, NT>::stages * plan<TYPE, NT>::stage;
+	/* Groups of one matrix are adjacent, so the first brings it for all. */
+	return KN_LAUNCH(b->dev, (mma_grouped<TYPE, NT>), dim3((unsigned)g->most, outs, (unsigned)g->n_sides), THREADS,
+			 shared, *p, *g);
+}
+
+int kn_cuda_mma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g)
+{
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		constexpr int of = decltype(t)::type;
+		return g->rows <= FEW * KN_ROWS ? launch_grouped<of, FEW>(b, p, g) : launch_grouped<of, MANY>(b, p, g);
 	});
 }

@@ -26,6 +26,7 @@ enum {
 #else
 	STAGE_BYTES = 16 << 20,
 #endif
+	APART = 256, /* bytes: where a matrix of several may begin */
 };
 
 __device__ static inline uint32_t u16_at(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8; }
@@ -283,6 +284,7 @@ const float *kn_cuda_fp8_scales(const struct kn_weight *w)
 struct source {
 	const void *const *host;
 	const struct kn_noise *noise; /* used if host is NULL */
+	int first;                    /* of the noise's rows */
 };
 
 /* Brings rows [first, first + n) of matrix `which` to the device, in the file layout of that type: to `to`, or if NULL
@@ -297,7 +299,7 @@ static int bring(struct kn_backend *b, const struct source *s, int which, int ty
 	if (rc != 0)
 		return rc;
 	*at = to != NULL ? to : (uint8_t *)b->stage.at;
-	return kn_cuda_noise_rows(b, &s->noise[which], type, row_bytes, first, n, n_in, *at);
+	return kn_cuda_noise_rows(b, &s->noise[which], type, row_bytes, s->first + first, n, n_in, *at);
 }
 
 /* Writes the n_rows rows of matrix `which` to w->data, which is zero, from row `begin` on. */
@@ -351,42 +353,65 @@ static int rows_of_all(const int *n_outs, int n)
 	return all;
 }
 
+static int type_on_device(const struct kn_backend *b, int type)
+{
+	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
+	return floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type;
+}
+
+static int check_type(struct kn_backend *b, int type, struct sl_err *err)
+{
+	if (b->host->type_block(type) != 0 && (type == KN_F32 || kn_cuda_record_bytes(type) != 0))
+		return 0;
+	return b->host->errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported by the CUDA backend",
+			     b->host->type_name(type));
+}
+
+static int failed(struct kn_backend *b, int rc, size_t bytes, int n_out, int n_in, int type, struct sl_err *err)
+{
+	return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out, n_in,
+			     b->host->type_name(type), rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
+}
+
+static void note_loaded(struct kn_backend *b, const struct kn_weight *w)
+{
+	b->widest_in = w->n_in > b->widest_in ? w->n_in : b->widest_in;
+	b->longest_out = w->n_out > b->longest_out ? w->n_out : b->longest_out;
+	kn_cuda_note_width(b, w->type, w->n_in);
+}
+
 /* If packed, each matrix but the last has whole tiles only, so a tile's records are the same as without joining. */
 static int load(struct kn_backend *b, const struct source *s, const int *n_outs, int n, int type, int n_in,
 		struct kn_weight *out, struct sl_err *err)
 {
-	bool floats = type == KN_F32 || type == KN_F16 || type == KN_BF16;
 	int n_out = rows_of_all(n_outs, n);
-	struct kn_weight w = {NULL, floats && b->fp8_weights ? (int)KN_CUDA_FP8 : type, n_out, n_in, false};
+	struct kn_weight w = {NULL, type_on_device(b, type), n_out, n_in, false};
 	size_t bytes, row_bytes;
 	void *at;
-	if (b->host->type_block(type) == 0 || (type != KN_F32 && kn_cuda_record_bytes(type) == 0))
-		return b->host->errf(err, SL_EUNSUPPORTED, "weights of type %s are not supported by the CUDA backend",
-				     b->host->type_name(type));
+	int rc = check_type(b, type, err);
+	if (rc != 0)
+		return rc;
 	if (size_of(b, &w, type, &bytes, &row_bytes) != 0)
 		return b->host->errf(err, SL_EINVAL, "a weight of %d × %d %s", n_out, n_in, b->host->type_name(type));
 	for (int i = 0; i + 1 < n; i++)
 		if (w.type != KN_F32 && n_outs[i] % KN_OUTS != 0)
 			return b->host->errf(err, SL_EUNSUPPORTED, "%d rows are not joined with others", n_outs[i]);
-	int rc = dev_alloc(b->dev, bytes, &at);
+	rc = dev_alloc(b->dev, bytes, &at);
 	w.data = at;
 	for (int i = 0, begin = 0; i < n && rc == 0; begin += n_outs[i++])
 		if ((rc = fill(b, &w, s, i, type, (int64_t)row_bytes, begin, n_outs[i])) != 0)
 			dev_free(b->dev, at);
 	if (rc != 0)
-		return b->host->errf(err, rc, "%zu bytes for a matrix of %d × %d %s on the device: %s", bytes, n_out,
-				     n_in, b->host->type_name(type), rc == SL_ENOMEM ? "no memory" : dev_fault(b->dev));
-	b->widest_in = n_in > b->widest_in ? n_in : b->widest_in;
-	b->longest_out = n_out > b->longest_out ? n_out : b->longest_out;
+		return failed(b, rc, bytes, n_out, n_in, type, err);
 	*out = w;
-	kn_cuda_note_width(b, w.type, n_in);
+	note_loaded(b, &w);
 	return 0;
 }
 
 int kn_cuda_weight_load_joined(struct kn_backend *b, const void *const *host, const int *n_outs, int n, int type,
 			       int n_in, struct kn_weight *out, struct sl_err *err)
 {
-	const struct source s = {host, NULL};
+	const struct source s = {host, NULL, 0};
 	return load(b, &s, n_outs, n, type, n_in, out, err);
 }
 
@@ -396,19 +421,64 @@ int kn_cuda_weight_load(struct kn_backend *b, const void *host, int type, int n_
 	return kn_cuda_weight_load_joined(b, &host, &n_out, 1, type, n_in, out, err);
 }
 
+static bool is_noise(const struct kn_noise *n) { return n->spread > 0 && n->spread < INFINITY; }
+
 int kn_cuda_weight_random(struct kn_backend *b, const struct kn_noise *noise, const int *n_outs, int n, int type,
 			  int n_in, struct kn_weight *out, struct sl_err *err)
 {
-	const struct source s = {NULL, noise};
+	const struct source s = {NULL, noise, 0};
 	for (int i = 0; i < n; i++)
-		if (!(noise[i].spread > 0 && noise[i].spread < INFINITY))
+		if (!is_noise(&noise[i]))
 			return b->host->errf(err, SL_EINVAL, "noise of a spread of %g", (double)noise[i].spread);
 	return load(b, &s, n_outs, n, type, n_in, out, err);
 }
 
+/* Bytes from one of several matrices to the next. 0 or SL_EINVAL. */
+static int apart(struct kn_backend *b, const struct kn_weight *w, int type, int n, size_t *bytes, size_t *row_bytes)
+{
+	int rows;
+	size_t all;
+	if (n < 1 || size_of(b, w, type, bytes, row_bytes) != 0 || __builtin_mul_overflow(n, w->n_out, &rows) ||
+	    __builtin_add_overflow(*bytes, APART - 1, bytes))
+		return SL_EINVAL;
+	*bytes = *bytes / APART * APART;
+	return __builtin_mul_overflow(*bytes, (size_t)n, &all) ? SL_EINVAL : 0;
+}
+
+int kn_cuda_weights_load(struct kn_backend *b, const void *host, const struct kn_noise *noise, int n, int type,
+			 int n_out, int n_in, struct kn_weight *out, struct sl_err *err)
+{
+	struct kn_weight w = {NULL, type_on_device(b, type), n_out, n_in, false};
+	size_t each, row_bytes;
+	void *at = NULL;
+	int rc = check_type(b, type, err);
+	if (rc != 0)
+		return rc;
+	if (apart(b, &w, type, n, &each, &row_bytes) != 0 || (host == NULL && !is_noise(noise)))
+		return b->host->errf(err, SL_EINVAL, "%d weights of %d × %d %s", n, n_out, n_in,
+				     b->host->type_name(type));
+	rc = dev_alloc(b->dev, each * (size_t)n, &at);
+	for (int i = 0; i < n && rc == 0; i++) {
+		const void *one = host != NULL ? (const uint8_t *)host + (size_t)i * (size_t)n_out * row_bytes : NULL;
+		const struct source s = {host != NULL ? &one : NULL, noise, i * n_out};
+		w.data = (uint8_t *)at + (size_t)i * each;
+		w.borrowed = i > 0;
+		out[i] = w;
+		rc = fill(b, &w, &s, 0, type, (int64_t)row_bytes, 0, n_out);
+	}
+	if (rc == 0)
+		note_loaded(b, &w);
+	else if (at != NULL)
+		dev_free(b->dev, at);
+	for (int i = 0; i < n && rc != 0; i++)
+		out[i] = {};
+	return rc == 0 ? 0 : failed(b, rc, each * (size_t)n, n * n_out, n_in, type, err);
+}
+
 void kn_cuda_weight_free(struct kn_backend *b, struct kn_weight *w)
 {
-	if (w->data != NULL)
+	b->freed++;
+	if (w->data != NULL && !w->borrowed)
 		dev_free(b->dev, const_cast<void *>(w->data));
 	w->data = NULL;
 }

@@ -387,6 +387,27 @@ int kn_cuda_halve(struct kn_backend *b, const float *x, int n_rows, int width, f
 	return KN_LAUNCH(b->dev, halve, dim3(rows, blocks_of(width)), THREADS, 0, x, width, first, second, wide);
 }
 
+/* Block (r, part) has four numbers a thread. */
+__global__ void add_gated(float *x, const float *add, const float *gate, int width, bool wide)
+{
+	kn_begin();
+	int i = 4 * ((int)blockIdx.y * THREADS + (int)threadIdx.x);
+	int64_t row = (int64_t)blockIdx.x * width;
+	float share = 1.0f / (1.0f + expf(-gate[blockIdx.x]));
+	if (i >= width)
+		return;
+	struct kn_f4 v = load4(x + row, i, width, wide), a = load4(add + row, i, width, wide);
+	add4(&v, {a.x * share, a.y * share, a.z * share, a.w * share});
+	store4(x + row, i, width, wide, v);
+}
+
+int kn_cuda_add_gated(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width)
+{
+	unsigned rows = (unsigned)kn_cuda_rows(b, n_rows);
+	bool wide = width % 4 == 0 && aligned(x) && aligned(add);
+	return KN_LAUNCH(b->dev, add_gated, dim3(rows, blocks_of(width)), THREADS, 0, x, add, gate, width, wide);
+}
+
 /* Rows are copied whole: block (i, part) has a part of row rows[i]. */
 __global__ void gather(const float *x, const int32_t *rows, int width, float *y, bool wide)
 {

@@ -385,9 +385,9 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (n_seqs < 0)
 		return fail_begin(b);
 	int n_groups = s->n_groups > 0 ? s->n_groups : 1;
-	/* Six arrays, two of items, what is gathered, texts, runs, tables. */
+	/* Their number, six arrays, two of items, what is gathered, texts, runs, tables. */
 	size_t table = (size_t)n_seqs * (size_t)n_groups * (size_t)stride;
-	size_t n = (11 + TEXT_INTS + (s->states != NULL ? RUN_INTS + 1 : 0)) * (size_t)rows + table;
+	size_t n = 1 + (11 + TEXT_INTS + (s->states != NULL ? RUN_INTS + 1 : 0)) * (size_t)rows + table;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
 	    kn_cuda_host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
@@ -412,6 +412,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 			alone[b->n_alone] = {b->n_alone, 1};
 	else if (s->row_seq != NULL && s->row_pos != NULL)
 		find_items(b, &b->shaped, alone, together);
+	stage(b, 1, &b->real)[0] = s->n_rows;
 	b->picks_at = stage(b, (size_t)rows, &at);
 	b->texts_at = stage(b, TEXT_INTS * (size_t)rows, &at);
 	stage_runs(b, s, rows);
@@ -438,8 +439,21 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 
 static void forget(struct kn_step_set *set)
 {
-	set->n_reads = 0;
+	set->n_reads = set->n_counted = 0;
 	set->n_results = 0;
+}
+
+static void add_counts(const struct kn_step_set *set)
+{
+	for (int i = 0; i < set->n_counted; i++) {
+		const struct kn_counted *c = &set->counted[i];
+		uint32_t n;
+		for (int j = 0; j < c->n; j++) {
+			memcpy(&n, (const uint8_t *)set->results.at + set->counts_at + (size_t)(c->at + j) * sizeof n,
+			       sizeof n);
+			c->to[j] += n;
+		}
+	}
 }
 
 static void deliver(struct kn_step_set *set)
@@ -449,6 +463,7 @@ static void deliver(struct kn_step_set *set)
 		memcpy(set->reads[i].to, from, set->reads[i].bytes);
 		from += set->reads[i].bytes;
 	}
+	add_counts(set);
 	forget(set);
 }
 
@@ -516,13 +531,72 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 	return rc;
 }
 
+/* Memory for all counts; those of this step stay. */
+static int more_counts(struct kn_backend *b)
+{
+	size_t bytes = (size_t)b->n_counts * sizeof(uint32_t);
+	void *was = b->counts.at, *at;
+	if (bytes <= b->counts.bytes)
+		return 0;
+	bytes += bytes / 2;
+	int rc = dev_alloc(b->dev, bytes, &at);
+	if (rc == 0 && was != NULL && (rc = dev_copy(b->dev, at, was, b->counts.bytes)) == 0)
+		rc = dev_sync(b->dev);
+	if (rc != 0)
+		return rc;
+	kn_graphs_drop(b->dev, &b->graphs);
+	if (was != NULL)
+		dev_free(b->dev, was);
+	b->counts = {at, bytes, true};
+	return 0;
+}
+
+int kn_cuda_count(struct kn_backend *b, uint64_t *to, int n, int at, uint32_t **device)
+{
+	struct kn_step_set *set = &b->sets[b->set];
+	if (b->step == NULL || more_counts(b) != 0)
+		return SL_EIO;
+	if (set->n_counted == set->max_counted) {
+		int max = 2 * set->max_counted + 16;
+		struct kn_counted *grown = (struct kn_counted *)b->host->zalloc((size_t)max * sizeof *grown);
+		if (grown == NULL)
+			return dev_fail(b->dev, "a step", "no memory for its counts");
+		if (set->n_counted > 0)
+			memcpy(grown, set->counted, (size_t)set->n_counted * sizeof *grown);
+		b->host->free(set->counted);
+		set->counted = grown;
+		set->max_counted = max;
+	}
+	set->counted[set->n_counted++] = {to, n, at};
+	*device = (uint32_t *)b->counts.at + at;
+	return 0;
+}
+
+/* The last of a step's results. */
+static int bring_counts(struct kn_backend *b)
+{
+	struct kn_step_set *set = &b->sets[b->set];
+	int n = 0; /* up to the last that are counted: there may be more mixtures than there is room for */
+	for (int i = 0; i < set->n_counted; i++)
+		n = set->counted[i].at + set->counted[i].n > n ? set->counted[i].at + set->counted[i].n : n;
+	size_t bytes = (size_t)n * sizeof(uint32_t);
+	if (n == 0)
+		return 0;
+	if (more_results(b, set, bytes) != 0)
+		return SL_EIO;
+	set->counts_at = set->n_results;
+	set->n_results += bytes;
+	return bring_back(b, (uint8_t *)set->results.at + set->counts_at, b->counts.at, bytes, set->results.pinned);
+}
+
 static int issue(struct kn_backend *b)
 {
+	int counted = b->step != NULL && dev_fault(b->dev)[0] == '\0' ? bring_counts(b) : 0;
 	const struct kn_list *l = &b->list;
 	bool graph = !l->broken && b->shaped.n_rows <= MAX_CLASS;
 	size_t head = graph ? kn_list_head(l) : 0;
 	dev_record(b->dev, NULL);
-	int rc = b->step == NULL || dev_fault(b->dev)[0] != '\0' ? SL_EIO : kn_cuda_send(b);
+	int rc = b->step == NULL || counted != 0 || dev_fault(b->dev)[0] != '\0' ? SL_EIO : kn_cuda_send(b);
 	if (rc == 0 && graph)
 		rc = kn_graphs_run(b->dev, &b->graphs, l, head);
 	if (rc == 0)

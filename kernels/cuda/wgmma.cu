@@ -30,6 +30,7 @@ enum {
 	OUTS = WARPS * KN_OUTS,
 	SLABS = 2, /* of a stage */
 	STAGES_IN_CHUNK = KN_SLABS / SLABS,
+	GROUP_TILES = 8, /* of rows of a group */
 };
 
 template <int TYPE, int NT> struct plan {
@@ -214,28 +215,32 @@ __device__ static inline void multiply_chunk(const uint8_t *stage, int warp, int
 
 #if KN_CODE_HAS_WGMMA
 
-/* The sums of the block's rows for the warp's tile of outputs: of part `part`, in sum, or, if it is negative, of all
- * parts, in total + sum. Stages are free afterwards once the block has met. */
-template <int TYPE, int NT>
-__device__ static inline void sums_of(const struct kn_product &p, int part, int tile, float (*total)[4],
-				      float (*sum)[4])
+/* The warp's tile of outputs where blockIdx.y counts blocks of all outputs. */
+__device__ static inline int tile_in_order() { return (int)blockIdx.y * WARPS + (int)threadIdx.x / KN_WARP; }
+
+/* A warp's tile of outputs for NT tiles of rows from first_n on; by_parts: of part blockIdx.z. put(tile, lane, total,
+ * sum): stores them; stages are free once the block has met. */
+template <int TYPE, int NT, class PUT>
+__device__ static inline void multiply_plain(const struct kn_product &p, bool by_parts, int first_n, int tile,
+					     const PUT &put)
 {
 	typedef struct plan<TYPE, NT> P;
 	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
 	int n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
-	int begin = kn_part_begin(part < 0 ? 0 : part, p.n_chunks),
-	    end = kn_part_begin(part < 0 ? (int)KN_PARTS : part + 1, p.n_chunks);
+	int first_part = by_parts ? (int)blockIdx.z : 0, end_part_ = by_parts ? first_part + 1 : (int)KN_PARTS;
+	int begin = kn_part_begin(first_part, p.n_chunks), end = kn_part_begin(end_part_, p.n_chunks);
 	/* A warp without outputs multiplies the last ones, since its group waits for it, and stores nothing. */
 	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
-	const struct source from = {p, p.w + row * KN_SLABS * P::slab, (int)blockIdx.x * NT, begin * STAGES_IN_CHUNK,
+	const struct source from = {p, p.w + row * KN_SLABS * P::slab, first_n, begin * STAGES_IN_CHUNK,
 				    (end - begin) * STAGES_IN_CHUNK};
 	uint8_t *stages = (uint8_t *)kn_shared();
-	int of = part < 0 ? 0 : part, i = 0;
+	float sum[NT][4] = {}, total[NT][4] = {};
+	int part = first_part, i = 0;
 	for (; i < P::stages - 2; i++)
 		fetch<TYPE, NT>(from, stages, warp, lane, i);
 	i = 0;
 	for (int chunk = begin; chunk < end; chunk++) {
-		for (; kn_part_begin(of + 1, p.n_chunks) <= chunk; of++)
+		for (; kn_part_begin(part + 1, p.n_chunks) <= chunk; part++)
 			end_part<NT>(sum, total);
 		/* By turns, since a stage's weights are read while the next one's are decoded. */
 		uint32_t q[2][SLABS][2][4];
@@ -249,20 +254,63 @@ __device__ static inline void sums_of(const struct kn_product &p, int part, int 
 	}
 	kn_wgmma_wait<0>();
 	kn_cp_async_wait<0>();
+	put(tile, lane, total, sum);
+}
+
+/* The same for weights with scales. */
+template <int TYPE, int NT, class PUT>
+__device__ static inline void multiply_scaled(const struct kn_product &p, bool by_parts, int first_n, const PUT &put)
+{
+	typedef struct scaled_plan<TYPE, NT> P;
+	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
+	int tile = tile_in_order(), n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
+	int part = by_parts ? (int)blockIdx.z : 0, last_part = by_parts ? part + 1 : (int)KN_PARTS;
+	int begin = kn_part_begin(part, p.n_chunks), end = kn_part_begin(last_part, p.n_chunks);
+	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
+	const struct source from = {p, p.w + row * P::record, first_n, begin, end - begin};
+	uint8_t *stages = (uint8_t *)kn_shared();
+	float sum[NT][4] = {}, total[NT][4] = {};
+	for (int i = 0; i < P::stages - 1; i++)
+		fetch_chunk<TYPE, NT>(from, stages, warp, lane, i);
+	for (int i = 0; i < end - begin; i++) {
+		for (; kn_part_begin(part + 1, p.n_chunks) <= begin + i; part++)
+			end_part<NT>(sum, total);
+		kn_cp_async_wait<P::stages - 2>();
+		kn_wgmma_sees_shared();
+		kn_barrier(); /* the stage is complete, and the one before is free */
+		fetch_chunk<TYPE, NT>(from, stages, warp, lane, i + P::stages - 1);
+		multiply_chunk<TYPE, NT>(stages + i % P::stages * P::stage, warp, lane, sum);
+	}
+	kn_cp_async_wait<0>();
+	put(tile, lane, total, sum);
+}
+
+template <int TYPE, int NT, class PUT>
+__device__ static inline void multiply_any(const struct kn_product &p, bool by_parts, int first_n, const PUT &put)
+{
+	if constexpr (kn_form<TYPE>::scaled == KN_PLAIN)
+		multiply_plain<TYPE, NT>(p, by_parts, first_n, tile_in_order(), put);
+	else
+		multiply_scaled<TYPE, NT>(p, by_parts, first_n, put);
 }
 
 #endif
 
+template <int TYPE, int NT> struct blocks_of {
+	static constexpr int n = kn_form<TYPE>::scaled == KN_PLAIN ? plan<TYPE, NT>::blocks : 1;
+};
+
 /* parts: NULL, or [KN_PARTS][n_rows][n_out]; the block fills part blockIdx.z. */
 template <int TYPE, int NT>
-__global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks)) wgmma(struct kn_product p, float *parts)
+__global__ void __launch_bounds__(THREADS, (blocks_of<TYPE, NT>::n)) wgmma(struct kn_product p, float *parts)
 {
 	kn_begin();
 #if KN_CODE_HAS_WGMMA
-	int tile = (int)blockIdx.y * WARPS + (int)threadIdx.x / KN_WARP;
-	float sum[NT][4] = {}, total[NT][4] = {};
-	sums_of<TYPE, NT>(p, parts != NULL ? (int)blockIdx.z : -1, tile, total, sum);
-	kn_put_tiles<NT>(p, parts, (int)blockIdx.x * NT, tile, (int)threadIdx.x % KN_WARP, total, sum);
+	int first_n = (int)blockIdx.x * NT;
+	multiply_any<TYPE, NT>(p, parts != NULL, first_n,
+			       [&](int tile, int lane, const float(*total)[4], const float(*sum)[4]) {
+				       kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
+			       });
 #endif
 }
 
@@ -306,14 +354,16 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks))
 	bool gates = (int)threadIdx.x < THREADS / 2;
 	int tile = (int)blockIdx.y * (WARPS / 2) + (int)threadIdx.x / KN_WARP % (WARPS / 2) +
 		   (gates ? 0 : p.n_out / 2 / KN_OUTS);
-	float sum[NT][4] = {}, total[NT][4] = {}, *gated = (float *)kn_shared();
-	sums_of<TYPE, NT>(p, -1, tile, total, sum);
-	kn_barrier();
-	if (!gates)
-		gate_sums<NT>(op, p, false, tile, total, sum, gated);
-	kn_barrier();
-	if (gates)
-		gate_sums<NT>(op, p, true, tile, total, sum, gated);
+	float *gated = (float *)kn_shared();
+	multiply_plain<TYPE, NT>(p, false, (int)blockIdx.x * NT, tile,
+				 [&](int, int, const float(*total)[4], const float(*sum)[4]) {
+					 kn_barrier();
+					 if (!gates)
+						 gate_sums<NT>(op, p, false, tile, total, sum, gated);
+					 kn_barrier();
+					 if (gates)
+						 gate_sums<NT>(op, p, true, tile, total, sum, gated);
+				 });
 	kn_barrier();
 	for (int i = (int)threadIdx.x; i < NT * KN_ROWS * HALF / 4; i += THREADS) {
 		int four = i % 4 + i / (4 * KN_ROWS) % (HALF / 16) * 4,
@@ -328,35 +378,40 @@ __global__ void __launch_bounds__(THREADS, (plan<TYPE, NT>::blocks))
 #endif
 }
 
-/* As wgmma. */
-template <int TYPE, int NT>
-__global__ void __launch_bounds__(THREADS, 1) wgmma_scaled(struct kn_product p, float *parts)
+/* A block's group, behind its stages in shared memory: in registers there is no room for it. */
+struct group_place {
+	struct kn_product p;
+	int there;
+};
+
+template <int TYPE, bool PLAIN> struct group_plan : plan<TYPE, GROUP_TILES> {
+};
+template <int TYPE> struct group_plan<TYPE, false> : scaled_plan<TYPE, GROUP_TILES> {
+};
+
+/* Bytes of a group's stages. */
+template <int TYPE> struct group_stages {
+	typedef struct group_plan<TYPE, kn_form<TYPE>::scaled == KN_PLAIN> P;
+	static constexpr int bytes = P::stages * P::stage;
+};
+
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS, (blocks_of<TYPE, GROUP_TILES>::n))
+    wgmma_grouped(struct kn_product p, struct kn_grouped g)
 {
 	kn_begin();
 #if KN_CODE_HAS_WGMMA
-	typedef struct scaled_plan<TYPE, NT> P;
-	int lane = (int)threadIdx.x % KN_WARP, warp = (int)threadIdx.x / KN_WARP;
-	int first_n = (int)blockIdx.x * NT, tile = (int)blockIdx.y * WARPS + warp;
-	int n_tiles = (p.n_out + KN_OUTS - 1) / KN_OUTS;
-	int part = parts != NULL ? (int)blockIdx.z : 0, last_part = parts != NULL ? part + 1 : (int)KN_PARTS;
-	int begin = kn_part_begin(part, p.n_chunks), end = kn_part_begin(last_part, p.n_chunks);
-	int64_t row = (int64_t)(tile < n_tiles ? tile : n_tiles - 1) * p.n_chunks + begin;
-	const struct source from = {p, p.w + row * P::record, first_n, begin, end - begin};
-	uint8_t *stages = (uint8_t *)kn_shared();
-	float sum[NT][4] = {}, total[NT][4] = {};
-	for (int i = 0; i < P::stages - 1; i++)
-		fetch_chunk<TYPE, NT>(from, stages, warp, lane, i);
-	for (int i = 0; i < end - begin; i++) {
-		for (; kn_part_begin(part + 1, p.n_chunks) <= begin + i; part++)
-			end_part<NT>(sum, total);
-		kn_cp_async_wait<P::stages - 2>();
-		kn_wgmma_sees_shared();
-		kn_barrier(); /* the stage is complete, and the one before is free */
-		fetch_chunk<TYPE, NT>(from, stages, warp, lane, i + P::stages - 1);
-		multiply_chunk<TYPE, NT>(stages + i % P::stages * P::stage, warp, lane, sum);
+	struct group_place *at = (struct group_place *)(void *)((uint8_t *)kn_shared() + group_stages<TYPE>::bytes);
+	if (threadIdx.x == 0) {
+		at->there = kn_take_group<TYPE>(g, (int)blockIdx.x, (int)blockIdx.z, &p);
+		at->p = p;
 	}
-	kn_cp_async_wait<0>();
-	kn_put_tiles<NT>(p, parts, first_n, tile, lane, total, sum);
+	kn_barrier();
+	if (at->there)
+		multiply_any<TYPE, GROUP_TILES>(
+		    at->p, false, 0, [&](int tile, int lane, const float(*total)[4], const float(*sum)[4]) {
+			    kn_put_tiles<GROUP_TILES>(at->p, NULL, 0, tile, lane, total, sum);
+		    });
 #endif
 }
 
@@ -469,7 +524,7 @@ int kn_cuda_wgmma_gated(struct kn_backend *b, const float *y, int n_out, bool ge
 template <int TYPE, int NT> static int scaled(struct kn_backend *b, const struct kn_product *p, struct way way)
 {
 	typedef struct scaled_plan<TYPE, NT> P;
-	return launch(b, p, way, "wgmma_scaled", wgmma_scaled<TYPE, NT>, P::stages * P::stage);
+	return launch(b, p, way, "wgmma_scaled", wgmma<TYPE, NT>, P::stages * P::stage);
 }
 
 int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p)
@@ -487,4 +542,20 @@ int kn_cuda_wgmma(struct kn_backend *b, int type, const struct kn_product *p)
 			       : way.tiles == 16 ? plain<of, 16>(b, p, way)
 						 : plain<of, 24>(b, p, way);
 	});
+}
+
+template <int TYPE>
+static int launch_grouped(struct kn_backend *b, const struct kn_product *p, const struct kn_grouped *g)
+{
+	dim3 grid((unsigned)g->most, ((unsigned)p->n_out + OUTS - 1) / OUTS, (unsigned)g->n_sides);
+	return KN_LAUNCH(b->dev, wgmma_grouped<TYPE>, grid, THREADS,
+			 group_stages<TYPE>::bytes + sizeof(struct group_place), *p, *g);
+}
+
+int kn_cuda_wgmma_grouped(struct kn_backend *b, int type, const struct kn_product *p, const struct kn_grouped *g)
+{
+	if (!dev_has_wgmma(b->dev) || g->rows > GROUP_TILES * KN_ROWS)
+		return KN_NOT_TAKEN;
+	return kn_of_packed(type, (int)KN_NOT_TAKEN,
+			    [&](auto t) { return launch_grouped<decltype(t)::type>(b, p, g); });
 }

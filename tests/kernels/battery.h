@@ -294,7 +294,11 @@ static inline const char *attend_rows(struct rig *rigs, struct world *w, int n_h
 
 static inline const char *battery_pages(struct rig *rigs, int type)
 {
-	static const struct kn_attn plain = {.scale = 1}, windowed = {.scale = 3, .softcap = 2, .window = 37};
+	float *sinks = room(&rigs[1], 11 * KV_HEADS); /* which the reference reads, too */
+	const struct kn_attn plain = {.scale = 1, .sinks = sinks},
+			     windowed = {.scale = 3, .softcap = 2, .window = 37, .sinks = sinks};
+	for (int h = 0; h < 11 * KV_HEADS; h++)
+		sinks[h] = (float)(h % 5 - 1);
 	/* Not turned, the others have the same bits. A backend knows frequencies by their address. */
 	static const double still[12];
 	static double turning[12];
@@ -335,6 +339,95 @@ static inline const char *battery_pages(struct rig *rigs, int type)
 		rigs[i].o->mem_free(rigs[i].b, w.kv[i].k);
 		rigs[i].o->mem_free(rigs[i].b, w.kv[i].v);
 	}
+	rigs[1].o->mem_free(rigs[1].b, sinks);
+	return wrong;
+}
+
+/* ---- experts ---- */
+
+struct mix {
+	int n, n_used, type, down_type, n_rows, n_groups;
+	bool sigmoid, biases, weighs_input;
+	enum kn_gate act;
+};
+
+enum { MIX_MOST = 7, MIX_WIDTH = 64, MIX_FF = 32 };
+
+/* The mixture in one table. work: its scratch memory. */
+static inline void run_mix(struct rig *r, const struct mix *c, const struct matrix *m, const float *logits,
+			   float *const *bias, float *x, float *y, uint64_t *used)
+{
+	struct kn_weight w[3][MIX_MOST];
+	struct sl_err err;
+	struct kn_step s = {.n_rows = c->n_rows};
+	struct kn_experts e = {.route = {.n = c->n,
+					 .n_used = c->n_used,
+					 .sigmoid = c->sigmoid,
+					 .norm = c->sigmoid,
+					 .scale = 1.5f,
+					 .n_groups = c->n_groups,
+					 .n_groups_used = 1,
+					 .bias = c->sigmoid ? bias[3] : NULL},
+			       .gate = w[0],
+			       .up = w[1],
+			       .down = w[2],
+			       .act = c->act,
+			       .weighs_input = c->weighs_input,
+			       .n_rows = used};
+	for (int i = 0; i < 3 * c->n; i++) {
+		const struct matrix *of = &m[i];
+		did(r, r->o->weight_load(r->b, of->bytes, of->type, of->n_out, of->n_in, &w[i / c->n][i % c->n], &err));
+	}
+	if (c->biases) {
+		e.gate_bias = bias[0];
+		e.up_bias = bias[1];
+		e.down_bias = bias[2];
+	}
+	float *work = room(r, kn_experts_work(&e) * (size_t)c->n_rows);
+	did(r, r->o->step_begin(r->b, &s));
+	did(r, r->o->experts(r->b, &e, logits, x, c->n_rows, work, y));
+	did(r, r->o->add_gated(r->b, x, x, logits, c->n_rows, MIX_WIDTH));
+	did(r, r->o->step_end(r->b));
+	for (int i = 0; i < 3 * c->n; i++)
+		r->o->weight_free(r->b, &w[i / c->n][i % c->n]);
+	r->o->mem_free(r->b, work);
+}
+
+/* Rows by their experts, as few and as many as there are kernels for; equal logits, and rows that all choose one. */
+static inline const char *battery_experts(struct rig *rigs, const struct mix *c)
+{
+	size_t n = (size_t)(c->n_rows * MIX_WIDTH), n_logits = (size_t)(c->n_rows * c->n);
+	struct matrix m[3 * MIX_MOST];
+	uint64_t used[2][MIX_MOST] = {{0}};
+	float *at[2][7]; /* logits, x, y, biases of gates, ups, downs, of the choice */
+	for (int i = 0; i < 3 * c->n; i++)
+		m[i] = i / c->n == 2 ? make_matrix(c->down_type, MIX_WIDTH, MIX_FF)
+				     : make_matrix(c->type, MIX_FF, MIX_WIDTH);
+	for (int k = 0; k < 7; k++) {
+		size_t all = k == 0 ? n_logits : k < 3 ? n : (size_t)(MIX_MOST * MIX_WIDTH);
+		at[0][k] = room(&rigs[0], all);
+		at[1][k] = room(&rigs[1], all);
+		fill(at[0][k], at[1][k], all);
+	}
+	for (int i = 0; i < 2; i++)
+		for (int r = 0; r < c->n_rows; r++) {
+			at[i][0][r * c->n + c->n - 1] = at[i][0][r * c->n];
+			at[i][0][r * c->n + 1] += r % 2 == 0 ? 3 : 0;
+		}
+	for (int i = 0; i < 2; i++)
+		run_mix(&rigs[i], c, m, at[i][0], &at[i][3], at[i][1], at[i][2], used[i]);
+	double most = 0;
+	for (size_t i = 0; i < n; i++)
+		most = fmax(most, fabs((double)at[0][2][i]));
+	const char *wrong = differ("a mixture of experts", at[0][2], at[1][2], n, most * 0x1p-6);
+	if (wrong == NULL)
+		wrong = differ("gated rows", at[0][1], at[1][1], n, 1e-5);
+	if (wrong == NULL && memcmp(used[0], used[1], sizeof used[0]) != 0)
+		wrong = "other numbers of rows an expert";
+	for (int k = 0; k < 14; k++)
+		rigs[k / 7].o->mem_free(rigs[k / 7].b, at[k / 7][k % 7]);
+	for (int i = 0; i < 3 * c->n; i++)
+		drop_matrix(&m[i]);
 	return wrong;
 }
 
@@ -641,6 +734,28 @@ static inline const char *battery(const struct kn_ops *o)
 	static const int kv_types[] = {KN_F32, KN_F16, KN_KV_Q8};
 	for (int i = 0; i < N(kv_types) && right(rigs, wrong); i++)
 		wrong = battery_pages(rigs, kv_types[i]);
+	static const struct mix mixes[] = {
+	    {.n = 7, .n_used = 2, .type = KN_F16, .down_type = KN_Q8_0, .n_rows = 3, .act = KN_GATE_SILU},
+	    {.n = 6,
+	     .n_used = 2,
+	     .type = KN_Q8_0,
+	     .down_type = KN_BF16,
+	     .n_rows = 11,
+	     .n_groups = 3,
+	     .sigmoid = true,
+	     .biases = true,
+	     .act = KN_GATE_CLAMPED},
+	    {.n = 4,
+	     .n_used = 2,
+	     .type = KN_F32,
+	     .down_type = KN_F32,
+	     .n_rows = 5,
+	     .weighs_input = true,
+	     .act = KN_GATE_GELU},
+	    {.n = 2, .n_used = 1, .type = KN_BF16, .down_type = KN_Q4_0, .n_rows = 35, .act = KN_NO_GATE},
+	};
+	for (int i = 0; i < N(mixes) && right(rigs, wrong) && o->experts != NULL; i++)
+		wrong = battery_experts(rigs, &mixes[i]);
 	if (right(rigs, wrong) && o->weight_load_joined != NULL)
 		wrong = battery_joined(&rigs[1]);
 	if (right(rigs, wrong) && o->weight_load_joined != NULL)

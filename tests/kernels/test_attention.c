@@ -139,13 +139,16 @@ static void check_attention(const struct cache *c, const struct kn_ops *o, const
 		}
 		for (int p = from; p < n; p++)
 			sum += w[p] = exp(s[p] - max);
+		/* A term like the others, whose score is exact. */
+		double sink = how->sinks != NULL ? (double)how->sinks[i % n_heads] : max;
+		sum += how->sinks != NULL ? exp(sink - max) : 0;
 		for (int p = from; p < n; p++)
 			w[p] /= sum;
 		/* A weight: its score is off by score_error, its difference to the maximum by U of the range,
 		 * its exponential by 2U; each later block may shrink it by a factor that is off by as much
 		 * and a product. That stands above and below the fraction; so does a summation of n terms.
 		 * The quotient adds U. The factor covers the second order. */
-		double range = max - min + 2 * score_error;
+		double range = fmax(max, sink) - fmin(min, sink) + 2 * score_error;
 		double weight_error = score_error + blocks * (U * range + 3 * U);
 		double relative = 1.001 * (2 * weight_error + 2 * gamma_of(n) + U + scaled);
 		for (int d = 0; d < hd; d++) {
@@ -176,10 +179,10 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 { /* window below 0: chunks of as many */
 	int n_heads = n_kv_heads * group, n_rows = N(row_pos);
 	size_t row = (size_t)n_heads * (size_t)head_dim, n = (size_t)n_rows * row;
-	const struct kn_attn how = {.scale = sharpness / sqrtf((float)head_dim),
-				    .softcap = softcap,
-				    .window = abs(window),
-				    .chunked = window < 0};
+	struct kn_attn how = {.scale = sharpness / sqrtf((float)head_dim),
+			      .softcap = softcap,
+			      .window = abs(window),
+			      .chunked = window < 0};
 	float *first = malloc(n * sizeof *first);
 	uint64_t start = state;
 	for (int t = 0; t < N(thread_counts); t++) {
@@ -197,7 +200,9 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 						x[d] = next_float();
 					kv_put(&c, side % 2 == 0, s, p, side / 2, x);
 				}
-		float *q = random_floats(o, b, n), *out = guarded(o, b, n);
+		float *q = random_floats(o, b, n), *out = guarded(o, b, n),
+		      *sinks = random_floats(o, b, (size_t)n_heads);
+		how.sinks = window != 0 && o->sinks ? sinks : NULL;
 		assert_int_equal(o->step_begin(b, &c.step), 0);
 		assert_int_equal(o->attention(b, q, n_heads, &c.kv, LAYER, &how, out), 0);
 		assert_int_equal(o->step_end(b), 0);
@@ -230,6 +235,7 @@ static void attention_case(const struct kn_ops *o, int type, int head_dim, int n
 		}
 		drop(o, b, q);
 		drop(o, b, out);
+		drop(o, b, sinks);
 		drop(o, b, c.kv.k);
 		drop(o, b, c.kv.v);
 		o->close(b);

@@ -12,10 +12,10 @@
 #include "tests/kernels/tables.h"
 #include "tests/support/random_file.h"
 
-enum { MOST = 2 };
+enum { MOST = 3 };
 
-/* Whether the emulated device is one for these models. */
-static bool can(const char *const *names, int n, int n_adapters, struct sl_err *why)
+/* Whether a device with these operations is one for these models. */
+static bool can(const struct kn_ops *ops, const char *const *names, int n, int n_adapters, struct sl_err *why)
 {
 	static char paths[MOST][256];
 	struct eng_model_config models[MOST];
@@ -26,16 +26,17 @@ static bool can(const char *const *names, int n, int n_adapters, struct sl_err *
 		models[i].name = names[i];
 		models[i].path = paths[i];
 	}
-	return backend_can_compute(&cfg, open_cuda(), why);
+	return backend_can_compute(&cfg, ops, why);
 }
 
 static void test_can(void **state)
 {
 	(void)state;
-	static const char *const names[] = {"plain.gguf", "not-there.gguf"};
+	static const char *const names[] = {"plain.gguf", "experts.gguf", "not-there.gguf"};
 	struct sl_err why = {0};
 	random_file(names[0], "tiny-llama", "f16", 1, 1);
-	if (!can(names, 2, 0, &why))
+	random_file(names[1], "tiny-gpt-oss", "f16", 1, 1); /* with sinks, too */
+	if (!can(open_cuda(), names, 3, 0, &why))
 		fail_msg("%s", why.text);
 }
 
@@ -44,11 +45,13 @@ static void test_cannot(void **state)
 	(void)state;
 	static const char *const names[] = {"plain.gguf", "experts.gguf"};
 	struct sl_err why = {0};
+	struct kn_ops ops = *open_cuda();
+	ops.experts = NULL;
 	random_file(names[0], "tiny-llama", "f16", 1, 1);
 	random_file(names[1], "tiny-mixtral", "f16", 1, 1);
-	assert_false(can(names, 2, 0, &why));
+	assert_false(can(&ops, names, 2, 0, &why));
 	assert_non_null(strstr(why.text, "experts.gguf needs mixtures of experts"));
-	assert_false(can(names, 1, 1, &why));
+	assert_false(can(&ops, names, 1, 1, &why));
 	assert_non_null(strstr(why.text, "adapters"));
 }
 

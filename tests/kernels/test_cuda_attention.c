@@ -43,6 +43,7 @@ struct shape {
 	int type, head_dim, group, page_tokens, window;
 	float sharpness, softcap;
 	bool both_ways; /* every row sees its whole sequence */
+	bool sinks;     /* around the largest scores */
 };
 
 struct world {
@@ -209,6 +210,11 @@ static void check_row(const struct world *w, int row, int head, const float *q, 
 	}
 	for (int p = from; p < n; p++)
 		sum += weight[p] = exp(s[p] - max);
+	if (how->sinks != NULL) { /* one more term, of the errors of the others */
+		sum += exp((double)how->sinks[head] - max);
+		min = fmin(min, (double)how->sinks[head]);
+		max = fmax(max, (double)how->sinks[head]);
+	}
 	/* As in test_attention.c, with more merges, the base 2 (a rounding of the score more, U of the range) and a
 	 * quotient made of an inverse. */
 	double range = max - min + 2 * score_error;
@@ -285,6 +291,10 @@ static void attention_case(const struct shape *shape)
 			      .window = shape->window};
 	struct rig *r = &w.rigs[1];
 	float *q = random_floats(r->o, r->b, n), *out = guarded(r->o, r->b, n), *part = guarded(r->o, r->b, n);
+	float *sinks = random_floats(r->o, r->b, (size_t)w.n_heads);
+	for (int h = 0; h < w.n_heads; h++)
+		sinks[h] *= 8 * shape->sharpness;
+	how.sinks = shape->sinks ? sinks : NULL;
 	/* Heads of very large and very small queries. */
 	for (size_t i = 0; i < n; i++)
 		q[i] *= i / (size_t)shape->head_dim % 3 == 1 ? 1e-6f : 1;
@@ -310,6 +320,7 @@ static void attention_case(const struct shape *shape)
 	drop(r->o, r->b, q);
 	drop(r->o, r->b, out);
 	drop(r->o, r->b, part);
+	drop(r->o, r->b, sinks);
 	drop_world(&w);
 }
 
@@ -327,6 +338,7 @@ static void test_attention(void **arg)
 					      .group = groups[i % 4],
 					      .page_tokens = pages[i % 7],
 					      .window = windows[i % 5],
+					      .sinks = i % 2 == 0,
 					      .sharpness = i % 2 ? 8 : 1,
 					      .softcap = i % 3 == 1 ? 3 : 0,
 					      .both_ways = windows[i % 5] == 0 && i % 2 == 0};

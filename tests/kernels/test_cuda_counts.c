@@ -122,6 +122,72 @@ static void test_many_rows(void **arg)
 	assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
 }
 
+/* ---- experts ---- */
+
+enum { EXPERTS = 6, USED = 2, WIDTH = 512, FF = 32 };
+
+/* What a mixture's products ask for; row r's experts have the highest logits: first[r], then that and one. */
+static struct emu_counts count_experts(const struct kn_ops *o, const struct form *f, const int *first, int n_rows,
+				       const char *kernel)
+{
+	struct kn_backend *b = open_counted(o);
+	struct matrix m[2] = {make_matrix(f->type, FF, WIDTH), make_matrix(KN_F16, WIDTH, FF)};
+	struct kn_weight w[3][EXPERTS];
+	struct kn_experts e = {
+	    .route = {.n = EXPERTS, .n_used = USED, .scale = 1}, .gate = w[0], .up = w[1], .down = w[2]};
+	for (int i = 0; i < 3 * EXPERTS; i++)
+		w[i / EXPERTS][i % EXPERTS] = load(o, b, &m[i / EXPERTS / 2]);
+	struct kn_step s = {.n_rows = n_rows};
+	float *logits = random_floats(o, b, (size_t)(n_rows * EXPERTS));
+	float *x = random_floats(o, b, (size_t)(n_rows * WIDTH)), *y = guarded(o, b, (size_t)(n_rows * WIDTH));
+	float *work = guarded(o, b, (size_t)n_rows * kn_experts_work(&e));
+	for (int r = 0; r < n_rows; r++)
+		for (int k = 0; k < USED; k++)
+			logits[r * EXPERTS + first[r] + k] = (float)(8 - k);
+	count(true);
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->experts(b, &e, logits, x, n_rows, work, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+	struct emu_counts c = counted(kernel);
+	count(false);
+	float *all[] = {logits, x, y, work};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	for (int i = 0; i < 3 * EXPERTS; i++)
+		o->weight_free(b, &w[i / EXPERTS][i % EXPERTS]);
+	drop_matrix(&m[0]);
+	drop_matrix(&m[1]);
+	o->close(b);
+	return c;
+}
+
+/* Bytes of an expert's matrices. */
+static uint64_t expert_bytes(const struct form *f)
+{
+	return 2 * (uint64_t)(parts_of(FF, OUTS) * parts_of(WIDTH, CHUNK) * f->pieces * PIECE) +
+	       (uint64_t)(parts_of(WIDTH, OUTS) * parts_of(FF, CHUNK) * forms[0].pieces * PIECE);
+}
+
+/* The weights of experts that some row uses are read once, of those that none uses not at all; of rows that one group
+ * does not take, once for each group. Blocks: of as many groups as there might be. */
+static void test_experts(void **arg)
+{
+	(void)arg;
+	static const int few[] = {1, 4, 1, 0}, many[40] = {[38] = 2, [39] = 4}; /* five, and all */
+	const struct kn_ops *o = open_cuda();
+	for (int t = 1; t < N(forms); t += 2) {
+		const struct form *f = &forms[t];
+		struct emu_counts c = count_experts(o, f, few, N(few), "matvec_");
+		assert_int_equal(c.launches, 2);
+		assert_int_equal(c.once_bytes, 5 * expert_bytes(f));
+		assert_int_equal(c.blocks, (6 + 0) * (2 * parts_of(FF, OUTS) + parts_of(WIDTH, OUTS)));
+		/* Of the first two 38 rows: two groups each of at most 32. */
+		c = count_experts(o, f, many, N(many), "mma_grouped");
+		assert_int_equal(c.launches, 2);
+		assert_int_equal(c.once_bytes, (2 + 2 + 4) * expert_bytes(f));
+	}
+}
+
 /* ---- attention ---- */
 
 enum { PAGE = 16, PAGES = 48, GROUP = 4 };
@@ -222,10 +288,8 @@ static void test_draws(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_few_rows),
-	    cmocka_unit_test(test_many_rows),
-	    cmocka_unit_test(test_attention),
-	    cmocka_unit_test(test_draws),
+	    cmocka_unit_test(test_few_rows),  cmocka_unit_test(test_many_rows), cmocka_unit_test(test_experts),
+	    cmocka_unit_test(test_attention), cmocka_unit_test(test_draws),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,6 +189,28 @@ static void close_mixture(struct mixture *m, const struct kn_ops *o, struct kn_b
 		}
 }
 
+/* Between what the host does with an operation's results and the next operation. */
+static void begin_hand(const struct kn_ops *o, struct kn_backend *b)
+{
+	static const struct kn_step one = {.n_rows = 1};
+	assert_int_equal(o->step_begin(b, &one), 0);
+}
+
+static void end_hand(const struct kn_ops *o, struct kn_backend *b) { assert_int_equal(o->step_end(b), 0); }
+
+static void open_gate(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, float *gate,
+		      const float *up)
+{
+	if (m->s.act == KN_NO_GATE && o->relu_square != NULL)
+		assert_int_equal(o->relu_square(b, gate, 1, m->s.n_ff), 0);
+	else if (m->s.act == KN_GATE_GELU)
+		assert_int_equal(o->gelu_mul(b, gate, up, 1, m->s.n_ff), 0);
+	else if (m->s.act == KN_GATE_SILU)
+		assert_int_equal(o->silu_mul(b, gate, up, 1, m->s.n_ff), 0);
+	for (int i = 0; i < m->s.n_ff && m->s.act == KN_NO_GATE && o->relu_square == NULL; i++)
+		gate[i] = gate[i] < 0 ? 0 : gate[i] * gate[i];
+}
+
 static void by_hand_bias(float *x, const float *bias, int expert, int n)
 {
 	for (int i = 0; i < n && bias != NULL; i++)
@@ -206,16 +228,17 @@ static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_b
 		for (int i = 0; i < m->s.width; i++)
 			in[i] = m->s.weighs_input ? x[i] * weights[k] : x[i];
 		bool alone = m->s.act == KN_NO_GATE;
+		begin_hand(o, b);
 		if (!alone)
 			assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], in, 1, gate), 0);
 		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], in, 1, alone ? gate : up), 0);
+		end_hand(o, b);
 		by_hand_bias(gate, alone ? m->e.up_bias : m->e.gate_bias, chosen[k], m->s.n_ff);
 		by_hand_bias(up, alone ? NULL : m->e.up_bias, chosen[k], m->s.n_ff);
-		assert_int_equal(
-		    alone ? o->relu_square(b, gate, 1, m->s.n_ff)
-			  : (m->s.act == KN_GATE_GELU ? o->gelu_mul : o->silu_mul)(b, gate, up, 1, m->s.n_ff),
-		    0);
+		begin_hand(o, b);
+		open_gate(m, o, b, gate, up);
 		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
+		end_hand(o, b);
 		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
 		for (int i = 0; i < m->s.width; i++) {
 			float part = m->s.weighs_input ? out[i] : weights[k] * out[i];
@@ -241,7 +264,7 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 	size_t n = (size_t)n_rows * (size_t)s->width, bytes = n * sizeof(float);
 	float *want = malloc(bytes);
 	uint64_t before = state;
-	for (int threads = 1; threads <= 3; threads++) {
+	for (int threads = 1; threads <= (one_thread(o) ? 1 : 3); threads++) {
 		struct kn_backend *b =
 		    open_with(o, &(struct kn_config){.n_threads = threads, .max_rows = MOST_ROWS, .max_width = 4096});
 		state = before;
@@ -251,13 +274,8 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 		float *x = random_floats(o, b, n), *logits = random_floats(o, b, (size_t)n_rows * (size_t)s->n);
 		float *y = guarded(o, b, n), *work = guarded(o, b, n_work);
 		float *room = guarded(o, b, (size_t)(2 * s->n_ff + 2 * s->width));
-		struct kn_step one = {.n_rows = 1};
-		if (threads == 1) {
-			assert_int_equal(o->step_begin(b, &one), 0);
-			for (int r = 0; r < n_rows; r++)
-				by_hand(&m, o, b, logits + r * s->n, x + r * s->width, room, want + r * s->width);
-			assert_int_equal(o->step_end(b), 0);
-		}
+		for (int r = 0; r < n_rows && threads == 1; r++)
+			by_hand(&m, o, b, logits + r * s->n, x + r * s->width, room, want + r * s->width);
 		run_experts(o, b, &m, logits, x, 0, n_rows, work, y);
 		assert_memory_equal(y, want, bytes);
 		uint64_t used = 0;
@@ -310,8 +328,25 @@ static void test_mixtures(void **arg)
 	};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)
-			for (int rows = 1; rows <= 33; rows = rows * 2 + 1)
+			for (int rows = (*o)->ahead ? 3 : 1; rows <= ((*o)->ahead ? 3 : 33); rows = rows * 2 + 1)
 				mixture_case(*o, &shapes[i], rows);
+}
+
+/* As many rows an expert as each kernel of a device takes at a time, and more, which it takes in groups. */
+static void test_row_groups(void **arg)
+{
+	(void)arg;
+	static const struct {
+		struct shape s;
+		int n_rows;
+	} cases[] = {
+	    {{.n = 3, .n_used = 1, .width = 64, .n_ff = 19, .type = KN_Q8_0, .down_type = KN_F16}, 11},
+	    {{.n = 2, .n_used = 2, .width = 32, .n_ff = 32, .type = KN_MXFP4, .down_type = KN_Q4_1}, 13},
+	    {{.n = 2, .n_used = 1, .width = 32, .n_ff = 17, .type = KN_BF16, .down_type = KN_BF16}, 70},
+	};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0; i < N(cases) && (*o)->ahead && (*o)->experts != NULL; i++)
+			mixture_case(*o, &cases[i].s, cases[i].n_rows);
 }
 
 /* More rows than one product takes, and more packed rows than are kept at a time. */
@@ -323,9 +358,120 @@ static void test_many_rows(void **arg)
 	static const struct shape wide = {
 	    .n = 64, .n_used = 32, .width = 1024, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
-		if ((*o)->experts != NULL && strcmp((*o)->name, "cpu-ref") != 0) {
+		if ((*o)->experts != NULL && strcmp((*o)->name, "cpu-ref") != 0 && !(*o)->ahead) {
 			mixture_case(*o, &one, MOST_ROWS);
 			mixture_case(*o, &wide, MOST_ROWS);
+		}
+}
+
+/* A step of decodes that a device pads to four rows: the rows' own results, and counts of these alone; whatever experts
+ * they choose, a graph that is there. */
+static void padded_case(const struct kn_ops *o, struct kn_backend *b, const struct kn_experts *e, const uint64_t *used)
+{
+	enum { ROWS = 3, WIDTH = 64, STEPS = 5, ALL = 4 };
+	static const int32_t ids[ROWS] = {0, 1, 2}, table[ROWS];
+	const struct kn_step s = {.n_rows = ROWS,
+				  .row_token = ids,
+				  .row_pos = (const int32_t[ROWS]){0},
+				  .row_seq = ids,
+				  .n_seqs = ROWS,
+				  .page_table = table,
+				  .max_pages = 1};
+	size_t n = (size_t)(ALL * WIDTH), n_logits = (size_t)(ALL * e->route.n);
+	float *x = random_floats(o, b, n), *y = guarded(o, b, n), *logits = random_floats(o, b, n_logits);
+	float *one = guarded(o, b, WIDTH), *work = guarded(o, b, ALL * kn_experts_work(e));
+	struct kn_stats before, after;
+	for (int i = 0; i < STEPS; i++) {
+		uint64_t all = 0;
+		for (size_t k = 0; k < n_logits; k++)
+			logits[k] = next_float();
+		o->stats(b, &before);
+		for (int x_ = 0; x_ < e->route.n; x_++)
+			all -= used[x_];
+		assert_int_equal(o->step_begin(b, &s), 0);
+		assert_int_equal(o->experts(b, e, logits, x, ROWS, work, y), 0);
+		assert_int_equal(o->step_end(b), 0);
+		o->stats(b, &after);
+		for (int x_ = 0; x_ < e->route.n; x_++)
+			all += used[x_];
+		assert_int_equal(all, ROWS * e->route.n_used);
+		assert_int_equal(after.graph_hits - before.graph_hits, i > 2); /* seen, captured */
+		for (int r = 0; r < ROWS; r++) {
+			struct kn_step alone = {.n_rows = 1};
+			assert_int_equal(o->step_begin(b, &alone), 0);
+			assert_int_equal(o->experts(b, e, logits + r * e->route.n, x + r * WIDTH, 1, work, one), 0);
+			assert_int_equal(o->step_end(b), 0);
+			assert_memory_equal(one, y + r * WIDTH, WIDTH * sizeof *one);
+		}
+	}
+	check_guards(y, n);
+	float *rooms[] = {x, y, logits, one, work};
+	for (int i = 0; i < N(rooms); i++)
+		drop(o, b, rooms[i]);
+}
+
+static void test_padded(void **arg)
+{
+	(void)arg;
+	static struct mixture m;
+	static const struct shape s = {
+	    .n = 7, .n_used = 2, .width = 64, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++) {
+		if (!(*o)->ahead || (*o)->experts == NULL)
+			continue;
+		struct kn_backend *b =
+		    open_with(*o, &(struct kn_config){.max_rows = 16, .max_width = 256, .pad_rows = true});
+		open_mixture(&m, *o, b, &s);
+		add_biases(&m, *o, b);
+		assert_int_equal((*o)->experts_ready(b, &m.e), 0);
+		padded_case(*o, b, &m.e, m.used);
+		close_mixture(&m, *o, b);
+		/* Others in their place, perhaps at the same addresses. */
+		open_mixture(&m, *o, b, &s);
+		add_biases(&m, *o, b);
+		padded_case(*o, b, &m.e, m.used);
+		close_mixture(&m, *o, b);
+		(*o)->close(b);
+	}
+}
+
+/* Weights that were loaded together are those that were loaded one by one. */
+static void test_loaded_together(void **arg)
+{
+	(void)arg;
+	enum { EXPERTS = 3, OUT = 19, IN = 64 };
+	static const int types[] = {KN_F32, KN_Q8_0, KN_BF16};
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int t = 0; t < N(types) && (*o)->weights_load != NULL; t++) {
+			struct kn_backend *b = open_with(*o, &(struct kn_config){.max_rows = 4, .max_width = 256});
+			struct matrix m = make_matrix(types[t], EXPERTS * OUT, IN);
+			struct kn_weight all[EXPERTS], one;
+			struct kn_step s = {.n_rows = 1};
+			struct sl_err err;
+			const struct kn_noise noise = {.seed = 3};
+			size_t bytes = kn_row_bytes(types[t], IN) * OUT;
+			float *x = random_floats(*o, b, IN), *y[] = {guarded(*o, b, OUT), guarded(*o, b, OUT)};
+			assert_int_equal((*o)->weights_load(b, NULL, &noise, EXPERTS, types[t], OUT, IN, all, &err),
+					 SL_EINVAL);
+			assert_int_equal((*o)->weights_load(b, m.bytes, NULL, EXPERTS, types[t], OUT, IN, all, &err),
+					 0);
+			for (int e = 0; e < EXPERTS; e++) {
+				const uint8_t *at = (const uint8_t *)m.bytes + (size_t)e * bytes;
+				assert_int_equal((*o)->weight_load(b, at, types[t], OUT, IN, &one, &err), 0);
+				assert_int_equal((*o)->step_begin(b, &s), 0);
+				assert_int_equal((*o)->matmul(b, &all[e], x, 1, y[0]), 0);
+				assert_int_equal((*o)->matmul(b, &one, x, 1, y[1]), 0);
+				assert_int_equal((*o)->step_end(b), 0);
+				assert_memory_equal(y[0], y[1], OUT * sizeof(float));
+				(*o)->weight_free(b, &one);
+			}
+			for (int e = 0; e < EXPERTS; e++)
+				(*o)->weight_free(b, &all[e]);
+			drop(*o, b, x);
+			drop(*o, b, y[0]);
+			drop(*o, b, y[1]);
+			drop_matrix(&m);
+			(*o)->close(b);
 		}
 }
 
@@ -400,9 +546,11 @@ static void test_add_gated(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),   cmocka_unit_test(test_groups),
-					   cmocka_unit_test(test_sparse),   cmocka_unit_test(test_not_finite),
-					   cmocka_unit_test(test_mixtures), cmocka_unit_test(test_many_rows),
-					   cmocka_unit_test(test_clamped),  cmocka_unit_test(test_add_gated)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),    cmocka_unit_test(test_groups),
+					   cmocka_unit_test(test_sparse),    cmocka_unit_test(test_not_finite),
+					   cmocka_unit_test(test_mixtures),  cmocka_unit_test(test_row_groups),
+					   cmocka_unit_test(test_padded),    cmocka_unit_test(test_loaded_together),
+					   cmocka_unit_test(test_many_rows), cmocka_unit_test(test_clamped),
+					   cmocka_unit_test(test_add_gated)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

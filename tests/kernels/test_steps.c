@@ -29,6 +29,8 @@ enum {
 	MAX_PAGES = 264, /* beyond what attention's own blocks merge (attention.cu) */
 	N_PAGES = MAX_PAGES + MOST,
 	STEADY = 2,
+	EXPERTS = 5,
+	USED = 2,
 };
 
 struct rig {
@@ -46,22 +48,28 @@ struct rig {
 static char path[PATH_MAX + 64];
 
 /* width: of the stream and the feed-forward half. */
-static void write_model(const char *plan, int width)
+static void write_shape(const char *shape, const char *plan, int width)
 {
 	struct random_model r = {.path = path, .name = "deep", .seed = 3};
 	struct sl_err err = {0};
-	assert_int_equal(random_shape_find("llama-3.1-8b", &r.arch, &err), 0);
+	assert_int_equal(random_shape_find(shape, &r.arch, &err), 0);
 	assert_int_equal(weight_plan_parse(plan, &r.plan, &err), 0);
-	assert_int_equal(r.arch.n_layers, LAYERS);
 	r.arch.n_embd = r.arch.n_ff = width;
 	r.arch.n_heads = HEADS;
 	r.arch.n_kv_heads = KV_HEADS;
 	r.arch.head_dim = r.arch.rope.n_rot = DIM;
 	r.arch.attn_scale = 0.2f;
 	r.arch.n_vocab = RANDOM_LEAST_VOCAB + 20;
+	if (r.arch.experts.n > 0) {
+		r.arch.experts.n = EXPERTS;
+		r.arch.experts.n_used = USED;
+		r.arch.experts.n_ff = width;
+	}
 	if (random_model_write(&r, NULL, &err) != 0)
 		fail_msg("%s", err.text);
 }
+
+static void write_model(const char *plan, int width) { write_shape("llama-3.1-8b", plan, width); }
 
 static void open_rig(struct rig *r)
 {
@@ -74,7 +82,7 @@ static void open_rig(struct rig *r)
 	r->kv = (struct kn_kv){.type = KN_F16,
 			       .n_pages = N_PAGES,
 			       .page_tokens = PAGE,
-			       .n_layers = LAYERS,
+			       .n_layers = model_info(r->m)->arch.n_layers,
 			       .n_kv_heads = KV_HEADS,
 			       .head_dim = DIM};
 	size_t bytes = kn_kv_page_bytes(&r->kv) * N_PAGES;
@@ -273,12 +281,34 @@ static void test_kinds(void **arg)
 	static const struct {
 		const char *shape;
 		int launches;
-	} cases[] = {{"tiny-lfm2", 43}, {"tiny-qwen3.5", 68}, {"tiny-granite4", 66}, {"tiny-deepseek2", 38}};
+	} cases[] = {{"tiny-lfm2", 45}, {"tiny-qwen3.5", 70}, {"tiny-granite4", 68}, {"tiny-deepseek2", 40}};
 	for (int i = 0; i < N(cases); i++) {
 		write_kind(cases[i].shape);
 		int n = launches_of_kind();
 		print_message("%s: %d launches a step\n", cases[i].shape, n);
 		assert_int_equal(n, cases[i].launches);
+	}
+}
+
+/* Mixtures of experts: the same launches whatever experts the rows choose, so each step is a graph that was there. */
+static void test_experts(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *shape, *plan;
+		int layers, width, alone, together;
+	} cases[] = {{"olmoe-1b-7b", "bf16", 16, NARROW, 252, 268}, {"gpt-oss-20b", "q8_0", 24, NARROW, 397, 0}};
+	for (int i = 0; i < N(cases); i++) {
+		struct rig r;
+		write_shape(cases[i].shape, cases[i].plan, cases[i].width);
+		open_rig(&r);
+		assert_int_equal(model_info(r.m)->arch.n_layers, cases[i].layers);
+		int alone = steady(&r, 1, 40);
+		print_message("%s: %d launches a step\n", cases[i].shape, alone);
+		assert_int_equal(alone, cases[i].alone);
+		if (cases[i].together > 0)
+			assert_int_equal(steady(&r, 3, 40), cases[i].together);
+		close_rig(&r);
 	}
 	unlink(path);
 }
@@ -310,6 +340,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_launches),
 	    cmocka_unit_test(test_kinds),
+	    cmocka_unit_test(test_experts),
 	    cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

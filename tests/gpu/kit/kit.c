@@ -43,6 +43,7 @@ enum { NO_DEVICE = 77, BUDGET_S = 585, PATIENCE = 20 };
 static const struct part parts[] = {
     TEST("test_ops", KERNELS, 25, false),
     TEST("test_encoder_ops", KERNELS, 10, false),
+    TEST("test_experts", KERNELS, 15, false),
     TEST("test_attention", KERNELS, 20, false),
     TEST("test_types", KERNELS, 20, false),
     TEST("test_cuda_products", KERNELS, 20, false),
