@@ -48,6 +48,8 @@ static const struct part parts[] = {
     TEST("test_types", KERNELS, 20, false),
     TEST("test_cuda_products", KERNELS, 20, false),
     TEST("test_cuda_attention", KERNELS, 20, false),
+    TEST("test_recurrent_ops", KERNELS, 10, false),
+    TEST("test_latent", KERNELS, 10, false),
     TEST("test_graphs", KERNELS, 15, true),
     TEST("test_sample", KERNELS, 15, false),
     TEST("test_library", KERNELS, 15, false),
