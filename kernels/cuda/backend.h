@@ -6,7 +6,7 @@
  * step.cu                  a step's inputs and results  pages.cu, rope.h  rotary embedding, pages
  * rows.cu, rows.h          row-wise operations
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
- * attention_alone.h (single rows), attention_merge.h
+ * attention_alone.h (single rows), attention_merge.h    lora.cu, lora.h  low-rank adapters
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).
@@ -85,6 +85,24 @@ struct kn_step_set {
 	int n_reads, max_reads;
 };
 
+/* The adapters of a step's rows, on the device (lora.cu). */
+struct kn_lora_group_at {
+	const struct kn_lora *sites;
+	int32_t first, n;
+};
+
+struct kn_lora_rows_at {
+	int32_t group, first, n, unused; /* rows[first] … rows[first + n - 1], of one group; n 0: none */
+};
+
+struct kn_lora_step {
+	const struct kn_lora_group_at *groups;
+	const struct kn_lora_rows_at *tiles; /* [n_tiles] */
+	const int32_t *rows;                 /* of the step, in the order of groups */
+	const int32_t *at, *group_of;        /* of each row of the step: its place in rows, and its group; -1: none */
+	int n_tiles;                         /* by the number of the step's rows; 0: no adapters */
+};
+
 /* Memory that a piece of a matrix passes through (upload.cu). */
 struct kn_upload {
 	struct kn_host_room pinned;
@@ -125,6 +143,8 @@ struct kn_backend {
 	int32_t *numbers; /* [n_numbers]: a sequence's number in this step, or -1; then [n_numbers]: the sequence of a
 			     number */
 	int n_numbers;
+	struct kn_lora_step lora;
+	uint64_t shrunk;  /* dev_serial after a product that lora_shrink put behind itself (lora.cu) */
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks, texts;
 	struct kn_room rows[2];      /* converted activations; the second: of at most eight rows (KN_ROWS) */
@@ -154,11 +174,13 @@ struct kn_backend {
 	uint64_t aside_serial;
 	struct kn_list list;
 	struct kn_graphs graphs;
-	/* The last product by matvec.cu: its command's offset, dev_serial after it, its weights' type. */
+	/* The last product by matvec.cu: its command's offset, dev_serial after it, its weights' type, whether it adds
+	 * what adapters add. */
 	struct {
 		size_t at;
 		uint64_t serial;
 		int type;
+		bool adds;
 	} last;
 	uint32_t *arrived; /* [n_arrived] of the device, zero between kernels; NULL: no memory for them */
 	int n_arrived;     /* at least max_rows */
@@ -178,7 +200,7 @@ struct kn_backend {
 	X(memory) X(settle) X(host_alloc) X(host_free) X(page_out) X(page_in) X(pages_there)                       \
 	X(embed) X(matmul) X(attention) X(rope_kv_write) X(qkv_rope_write) X(page_copy) X(sample)                  \
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
-	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)
+	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows) X(lora_shrink) X(lora_expand)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -206,6 +228,14 @@ int kn_cuda_read_bytes(struct kn_backend *b, const void *src, size_t bytes, void
 /* Host room for this step's draws, to be filled before the next operation; *device: their address on the device. NULL
  * after a fault. */
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
+
+/* ---- lora.cu ---- */
+/* Integers of the inputs of a step with adapters, whose rows, padding included, are so many. */
+size_t kn_cuda_lora_ints(int n_rows);
+/* Fills in these, at `here`, on the device at `device`; both aligned to 16 bytes. The step's rows from n_real on are
+ * copies of the one before them, so they have its adapter. SL_EUNSUPPORTED: more groups than there may be. */
+int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, int32_t *here, const int32_t *device,
+		       struct kn_lora_step *out);
 
 /* ---- memory.cu ---- */
 /* Call before work on these pages: the stream then waits for copies in flight, if any touches them. 0 or SL_EIO. */

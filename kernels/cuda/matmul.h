@@ -49,15 +49,18 @@ __device__ static inline int kn_part_begin(int part, int n_chunks)
 	return (int)((int64_t)part * n_chunks / KN_PARTS);
 }
 
+/* What a finished sum stands for. */
+__device__ static inline float kn_scaled(const struct kn_product &p, int row, int out, float sum)
+{
+	sum *= p.x.inverse[row];
+	return p.w_scale != NULL ? sum * (p.w_scale[out] * 256.0f) : sum; /* FP8: packed.h */
+}
+
 /* Scales and stores a finished sum. */
 __device__ static inline void kn_put(const struct kn_product &p, int row, int out, float sum)
 {
-	if (row >= p.x.n_rows || out >= p.n_out)
-		return;
-	sum *= p.x.inverse[row];
-	if (p.w_scale != NULL)
-		sum *= p.w_scale[out] * 256.0f; /* FP8: packed.h */
-	p.y[(int64_t)row * p.n_out + out] = sum;
+	if (row < p.x.n_rows && out < p.n_out)
+		p.y[(int64_t)row * p.n_out + out] = kn_scaled(p, row, out, sum);
 }
 
 /* A lane's four sums as kn_slab_product takes them: of a slab's halves, or of all of it in the first place. */

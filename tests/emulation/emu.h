@@ -211,6 +211,8 @@ extern unsigned emu_begins;
 
 static inline void kn_begin(void) { __atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED); }
 
+static inline void kn_let_next(void) {}
+
 static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST); }
 
 extern "C" void sluice_emulation_fence(void); /* emu_watch.cu */
