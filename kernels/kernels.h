@@ -97,9 +97,6 @@ struct kn_step {
 	/* NULL, or [n_rows]: the slot of each row's adapter in its model (engine/model/adapters.h), or -1. Backends do
 	 * not read it. */
 	const int32_t *row_adapter;
-	/* NULL: no row has an adapter. Or what the step's calls of lora_shrink and lora_expand get, but for what
-	 * differs among them (lora, site, rank, n_in). */
-	const struct kn_lora_rows *adapters;
 	/* NULL: a row sees the positions up to its own. Or [n_rows]: it sees positions below this, including its own;
 	 * all are rows of this step or of earlier ones. */
 	const int32_t *row_sees;
@@ -110,6 +107,9 @@ struct kn_step {
 	float *states;
 	size_t state_floats;
 	const int32_t *state_of;
+	/* NULL: no row has an adapter. Or what the step's calls of lora_shrink and lora_expand get, but for what
+	 * differs among them (lora, site, rank, n_in). */
+	const struct kn_lora_rows *adapters;
 };
 
 /* Adjacent rows of a step that belong to one text. */

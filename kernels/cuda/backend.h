@@ -143,8 +143,6 @@ struct kn_backend {
 	int32_t *numbers; /* [n_numbers]: a sequence's number in this step, or -1; then [n_numbers]: the sequence of a
 			     number */
 	int n_numbers;
-	struct kn_lora_step lora;
-	uint64_t shrunk;  /* dev_serial after a product that lora_shrink put behind itself (lora.cu) */
 	int32_t last_pos; /* of all rows */
 	struct kn_room scratch, picks, texts;
 	struct kn_room rows[2];      /* converted activations; the second: of at most eight rows (KN_ROWS) */
@@ -188,6 +186,8 @@ struct kn_backend {
 	struct kn_freqs freqs[KN_N_FREQS];
 	int next_freqs;
 	char line[512];
+	struct kn_lora_step lora;
+	uint64_t shrunk; /* dev_serial after a product that lora_shrink put behind itself (lora.cu); 0: there is none */
 };
 
 /* The operations of kn_ops in this backend, each kn_cuda_NAME with the type of its member. An operation on a step's
