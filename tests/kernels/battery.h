@@ -627,6 +627,8 @@ static inline const char *battery_followed(struct rig *r)
 	return same ? NULL : "what follows a product at its end has other bits";
 }
 
+#include "tests/kernels/battery_lora.h"
+
 static inline const char *failure(const struct rig *r)
 {
 	static char text[160];
@@ -665,6 +667,8 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_converted(&rigs[1]);
 	if (right(rigs, wrong) && o->qkv_rope_write != NULL)
 		wrong = battery_followed(&rigs[1]);
+	if (right(rigs, wrong) && o->lora_shrink != NULL)
+		wrong = battery_lora(rigs);
 	if (rigs[1].rc != 0)
 		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)
