@@ -55,8 +55,12 @@ static inline void bl_make(struct rig *r, struct bl_adapter *a, int number)
 			l->rank += rank;
 		}
 		l->a = bl_numbers(r, a, type, (size_t)(l->rank * BL_IN), seed + 7);
-		if (type == KN_LORA_I8)
-			l->scales = bl_numbers(r, a, KN_F32, (size_t)l->rank, seed + 8);
+		if (type != KN_LORA_I8)
+			continue;
+		float *scales = bl_numbers(r, a, KN_F32, (size_t)l->rank, seed + 8);
+		for (int j = 0; j < l->rank && scales != NULL; j++)
+			scales[j] /= 127 * 127;
+		l->scales = scales;
 	}
 	did(r, r->o->mem_alloc(r->b, sizeof a->sites, &p));
 	a->there = p;
@@ -71,7 +75,7 @@ static inline void bl_drop(struct rig *r, struct bl_adapter *a)
 	r->o->mem_free(r->b, a->there);
 }
 
-/* A step: the product, unless y has it already, and what the adapters of all rows but every fourth add to it. */
+/* A step: the product, unless y has it already, and what the adapters of two rows of each four add to it. */
 static inline void bl_step(struct rig *r, const struct kn_weight *w, struct bl_adapter *adapters, int n_rows,
 			   const float *x, float *t, float *y)
 {
@@ -82,7 +86,7 @@ static inline void bl_step(struct rig *r, const struct kn_weight *w, struct bl_a
 		groups[g] =
 		    (struct kn_lora_group){.lora = &adapters[g].sites[1], .sites = adapters[g].there, .first = n};
 		for (int i = n_rows - 1; i >= 0; i--)
-			if (i % 4 == 1 + g)
+			if (i % 4 == g)
 				order[n++] = i;
 		groups[g].n = n - groups[g].first;
 	}
@@ -121,8 +125,10 @@ static inline const char *bl_rows(struct rig *rigs, struct bl_adapter (*adapters
 	did(&rigs[1], rigs[1].o->step_end(rigs[1].b));
 	memcpy(y[0], y[1], all * sizeof(float));
 	bl_step(&rigs[0], NULL, adapters[0], n_rows, x[0], t[0], y[0]);
-	for (int k = 0; k < 2; k++) /* a second time, when the emulation knows what lets the product start early */
+	for (int k = 0; k < 2; k++) { /* a second time, when the emulation knows what lets the product start early */
+		memset(t[1], 0xFF, (size_t)(n_rows * BL_WIDTH) * sizeof(float));
 		bl_step(&rigs[1], w, adapters[1], n_rows, x[1], t[1], y[1]);
+	}
 	/* Rounding is at most gamma(305) = 2e-5 of the sum of magnitudes, which is a few times the largest output. */
 	double most = 0;
 	for (size_t i = 0; i < all; i++)
