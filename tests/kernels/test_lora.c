@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/quantize.h"
+#include "tests/emulation/emu_count.h"
 #include "tests/kernels/tables.h"
 #include "tests/kernels/weights.h"
 
@@ -362,11 +363,62 @@ static void test_beside(void **arg)
 	}
 }
 
+/* ---- bytes ---- */
+
+/* Bytes of A that shrink reads for n rows of one adapter, in a step of n_rows. */
+static uint64_t bytes_of_a(const struct kn_ops *o, int type, int n_in, int rank, int n, int n_rows)
+{
+	void *count = cuda_function("sluice_emulation_count"), *counted = cuda_function("sluice_emulation_counted");
+	int (*set)(int);
+	void (*get)(const char *, struct emu_counts *);
+	memcpy(&set, &count, sizeof set);
+	memcpy(&get, &counted, sizeof get);
+	struct kn_backend *b = open_with(o, &(struct kn_config){.max_rows = n_rows, .max_width = 1024});
+	const int n_outs[KN_LORA_PARTS] = {32}, ranks[KN_LORA_PARTS] = {rank};
+	struct made made = make(o, b, type, n_in, n_outs, ranks, 1);
+	struct kn_lora_group group = {.lora = &made.l, .sites = made.sites, .n = n};
+	struct emu_counts c = {0};
+	int32_t order[MANY_ROWS];
+	for (int i = 0; i < n; i++)
+		order[i] = i;
+	struct kit k = {.o = o, .b = b, .n_parts = 1, .n_in = n_in, .n_outs = n_outs};
+	k.x = random_floats(o, b, (size_t)(n * n_in));
+	k.t = guarded(o, b, (size_t)(n * MOST_RANK));
+	k.y[0] = random_floats(o, b, (size_t)(n * n_outs[0]));
+	bool counts = set(1) != 0;
+	both(&k, n_rows, &group, 1, order);
+	get("shrink", &c);
+	(void)set(0);
+	float *all[] = {k.x, k.t, k.y[0]};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	drop_made(&made);
+	o->close(b);
+	if (!counts)
+		skip();
+	return c.again_bytes;
+}
+
+/* Once for eight rows of an adapter, and in steps of more than 256 for sixteen. */
+static void test_bytes(void **arg)
+{
+	(void)arg;
+	const struct kn_ops *o = open_cuda();
+	if (on_device() || on_standin())
+		skip();
+	assert_int_equal(bytes_of_a(o, KN_BF16, 512, 5, 1, 20), 5 * 512 * 2);
+	assert_int_equal(bytes_of_a(o, KN_BF16, 512, 5, 8, 20), 5 * 512 * 2);
+	assert_int_equal(bytes_of_a(o, KN_BF16, 512, 5, 17, 20), 3 * 5 * 512 * 2);
+	assert_int_equal(bytes_of_a(o, KN_F32, 512, 9, 16, MANY_ROWS), 9 * 512 * 4);
+	assert_int_equal(bytes_of_a(o, KN_F32, 512, 9, 40, MANY_ROWS), 3 * 9 * 512 * 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_all),
 	    cmocka_unit_test(test_beside),
+	    cmocka_unit_test(test_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
