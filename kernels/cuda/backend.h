@@ -86,21 +86,17 @@ struct kn_step_set {
 };
 
 /* The adapters of a step's rows, on the device (lora.cu). */
-struct kn_lora_group_at {
-	const struct kn_lora *sites;
-	int32_t first, n;
-};
-
-struct kn_lora_rows_at {
-	int32_t group, first, n, unused; /* rows[first] … rows[first + n - 1], of one group; n 0: none */
+struct kn_lora_tile {
+	const struct kn_lora *sites; /* the adapter of */
+	int32_t first, n;            /* rows[first] … rows[first + n - 1]; n 0: none */
 };
 
 struct kn_lora_step {
-	const struct kn_lora_group_at *groups;
-	const struct kn_lora_rows_at *tiles; /* [n_tiles] */
-	const int32_t *rows;                 /* of the step, in the order of groups */
-	const int32_t *at, *group_of;        /* of each row of the step: its place in rows, and its group; -1: none */
-	int n_tiles;                         /* by the number of the step's rows; 0: no adapters */
+	const struct kn_lora_tile *tiles;   /* [n_tiles] */
+	const struct kn_lora *const *sites; /* of each row of the step, its adapter's; NULL: none */
+	const int32_t *rows;                /* of the step, in the order of their adapters */
+	const int32_t *at;                  /* of each row of the step with an adapter, its place in rows */
+	int n_tiles;                        /* by the number of the step's rows; 0: no adapters */
 };
 
 /* Memory that a piece of a matrix passes through (upload.cu). */

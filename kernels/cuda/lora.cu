@@ -8,13 +8,12 @@
  * without a tile, or past their adapter's rank, end at once.
  *
  * VERSIONS
- *  1  two kernels a product: shrink after it, then expand, which reads and writes the outputs once more. For Llama 3.1
- * 8B
- *     a layer's eight launches, and the ones before that do more than one thing (then.h) come apart: 171 launches of a
+ *  1  two kernels a product: shrink after it, then expand, which reads and writes the outputs once more: eight launches
+ *     a layer, and the ones before that do more than one thing (then.h) come apart: of Llama 3.1 8B, 171 launches of a
  *     step of one row become 523.
  *  2  up to eight rows shrink goes before the product, whose blocks add what adapters add to their tile at its end: 4
  *     launches a layer more than without adapters, and the outputs are written once. The product is let start while
- *     shrink runs and waits for it at its end alone, so that shrink's latency (six loads one after the other, some
+ *     shrink runs and waits for it at its end alone, so that shrink's latency (three loads one after the other, some
  *     2 us) passes beside the weights' bytes. Counted for rank 16, eight adapters and all seven matrices of an 8B layer:
  *     21 MB beside 436 MB of bfloat16.
  */
@@ -28,70 +27,57 @@ enum {
 	FEW_ROWS = 256, /* such steps are repeated, and rarely have as many rows of an adapter */
 	FEW_RANKS = 4,  /* that a block computes, of few rows, */
 	MANY_RANKS = 8, /* and of many */
-	GROUP_INTS = sizeof(struct kn_lora_group_at) / sizeof(int32_t),
-	TILE_INTS = sizeof(struct kn_lora_rows_at) / sizeof(int32_t),
+	TILE_INTS = sizeof(struct kn_lora_tile) / sizeof(int32_t),
+	SITES_INTS = sizeof(const struct kn_lora *) / sizeof(int32_t),
 };
 
 /* ---- which rows have which adapter ---- */
 
 static int tile_rows(int n_rows) { return n_rows <= FEW_ROWS ? FEW : MANY; }
 
-static int groups_of(int n_rows) { return n_rows < KN_LORA_GROUPS ? n_rows : KN_LORA_GROUPS; }
-
-/* As many as there can be: of each group the last one may have one row. */
+/* As many as there can be: of each adapter the last one may have one row. */
 static int tiles_of(int n_rows)
 {
-	int each = tile_rows(n_rows), most = (n_rows + groups_of(n_rows) * (each - 1)) / each;
+	int adapters = n_rows < KN_LORA_GROUPS ? n_rows : (int)KN_LORA_GROUPS, each = tile_rows(n_rows);
+	int most = (n_rows + adapters * (each - 1)) / each;
 	return most < n_rows ? most : n_rows;
 }
 
-/* Tiles and groups, which are aligned, come first. */
+/* Tiles and sites, which are aligned, come first. */
 size_t kn_cuda_lora_ints(int n_rows)
 {
-	return (size_t)tiles_of(n_rows) * TILE_INTS + (size_t)groups_of(n_rows) * GROUP_INTS + 3 * (size_t)n_rows;
-}
-
-static void fill_tiles(const struct kn_lora_group_at *groups, int n_groups, int each, struct kn_lora_rows_at *tiles)
-{
-	for (int g = 0; g < n_groups; g++)
-		for (int32_t i = 0; i < groups[g].n; i += each, tiles++)
-			*tiles = {g, groups[g].first + i, groups[g].n - i < each ? groups[g].n - i : each, 0};
+	return (size_t)tiles_of(n_rows) * TILE_INTS + (size_t)n_rows * (SITES_INTS + 2);
 }
 
 int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, int32_t *here, const int32_t *device,
 		       struct kn_lora_step *out)
 {
-	int n_tiles = tiles_of(n_rows), all = groups_of(n_rows);
-	struct kn_lora_rows_at *tiles = (struct kn_lora_rows_at *)(void *)here;
-	struct kn_lora_group_at *groups = (struct kn_lora_group_at *)(void *)(here + n_tiles * TILE_INTS);
-	int32_t *rows = (int32_t *)(void *)(groups + all), *at = rows + n_rows, *group_of = at + n_rows, n = 0;
-	if (from->n_groups > all || from->n_rows > n_real)
+	int n_tiles = tiles_of(n_rows), each = tile_rows(n_rows);
+	struct kn_lora_tile *tile = (struct kn_lora_tile *)(void *)here;
+	const struct kn_lora **sites = (const struct kn_lora **)(void *)(tile + n_tiles);
+	int32_t *rows = (int32_t *)(void *)(sites + n_rows), *at = rows + n_rows, n = 0;
+	if (from->n_groups > KN_LORA_GROUPS || from->n_rows > n_real)
 		return SL_EUNSUPPORTED;
 	for (int r = 0; r < n_rows; r++)
-		at[r] = group_of[r] = -1;
+		sites[r] = NULL;
 	for (int g = 0; g < from->n_groups; g++) {
-		bool last = false;
-		groups[g] = {from->groups[g].sites, n, 0};
-		for (int i = 0; i < from->groups[g].n; i++, n++) {
-			rows[n] = from->rows[from->groups[g].first + i];
-			last = last || rows[n] == n_real - 1;
+		const struct kn_lora_rows::kn_lora_group *group = &from->groups[g];
+		int32_t first = n;
+		for (int i = 0; i < group->n; i++) {
+			rows[n++] = from->rows[group->first + i];
+			for (int r = n_real; rows[n - 1] == n_real - 1 && r < n_rows; r++)
+				rows[n++] = r;
 		}
-		for (int r = n_real; r < n_rows && last; r++)
-			rows[n++] = r;
-		groups[g].n = n - groups[g].first;
-		for (int i = groups[g].first; i < n; i++) {
+		for (int32_t i = first; i < n; i++) {
 			at[rows[i]] = i;
-			group_of[rows[i]] = g;
+			sites[rows[i]] = group->sites;
 		}
+		for (int32_t i = first; i < n; i += each)
+			*tile++ = {group->sites, i, n - i < each ? n - i : each};
 	}
-	fill_tiles(groups, from->n_groups, tile_rows(n_rows), tiles);
-	const int32_t *rows_at = device + (rows - here);
-	*out = {(const struct kn_lora_group_at *)(const void *)(device + n_tiles * TILE_INTS),
-		(const struct kn_lora_rows_at *)(const void *)device,
-		rows_at,
-		rows_at + n_rows,
-		rows_at + 2 * n_rows,
-		n_tiles};
+	const int32_t *sites_at = device + n_tiles * TILE_INTS, *rows_at = sites_at + n_rows * SITES_INTS;
+	*out = {(const struct kn_lora_tile *)(const void *)device,
+		(const struct kn_lora *const *)(const void *)sites_at, rows_at, rows_at + n_rows, n_tiles};
 	return 0;
 }
 
@@ -169,7 +155,7 @@ template <int N, int STEP = KN_WARP / 2> __device__ static inline void sum_apart
 /* Many rows leave no registers for all of a lane's numbers at once. */
 template <int TYPE, int ROWS, int RANKS>
 __device__ static inline void shrink_tile(const struct shrink_call &c, const struct kn_lora &l,
-					  const struct kn_lora_rows_at &tile, int j0)
+					  const struct kn_lora_tile &tile, int j0)
 {
 	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP;
 	const uint8_t *a = (const uint8_t *)l.a;
@@ -218,11 +204,11 @@ template <int ROWS, int RANKS> __global__ void __launch_bounds__(THREADS) shrink
 {
 	kn_begin();
 	kn_let_next();
-	struct kn_lora_rows_at tile = c.step.tiles[blockIdx.y];
+	struct kn_lora_tile tile = c.step.tiles[blockIdx.y];
 	int j0 = (int)blockIdx.x * RANKS;
 	if (tile.n == 0)
 		return;
-	const struct kn_lora *l = c.step.groups[tile.group].sites + c.site;
+	const struct kn_lora *l = tile.sites + c.site;
 	if (j0 >= l->rank)
 		return;
 	switch (l->type) {
@@ -276,7 +262,7 @@ struct expand_call {
 /* Output o of a part, for a tile's rows, whose numbers are in shared memory. */
 template <int TYPE, int ROWS>
 __device__ static inline void expand_output(const struct expand_call &c, const struct kn_lora::kn_lora_part &p,
-					    const struct kn_lora_out &out, const struct kn_lora_rows_at &tile,
+					    const struct kn_lora_out &out, const struct kn_lora_tile &tile,
 					    const float *t, int o)
 {
 	const uint8_t *b = (const uint8_t *)p.b;
@@ -311,12 +297,12 @@ __device__ static inline void expand_output(const struct expand_call &c, const s
 template <int ROWS> __global__ void __launch_bounds__(THREADS) expand(struct expand_call c)
 {
 	kn_begin();
-	struct kn_lora_rows_at tile = c.step.tiles[blockIdx.y];
+	struct kn_lora_tile tile = c.step.tiles[blockIdx.y];
 	int part = 0, first = 0, o = (int)blockIdx.x * THREADS + (int)threadIdx.x;
 	struct kn_lora_out out = c.outs[0];
 	if (tile.n == 0)
 		return;
-	const struct kn_lora *l = c.step.groups[tile.group].sites + c.site;
+	const struct kn_lora *l = tile.sites + c.site;
 	UNROLL_FOR(int i = 1; i < KN_LORA_PARTS; i++)
 		if ((int)blockIdx.x >= c.begins[i]) { /* the last of these is the block's */
 			part = i;

@@ -49,37 +49,90 @@ struct kn_lora_tile_row {
 	int32_t rank, type;
 };
 
-/* What to add to row `row` in that tile of a product. */
-__device__ static inline struct kn_lora_tile_row kn_lora_row_of(const struct kn_lora_after &c, int row, int tile)
+/* Finds what is added to a row of a tile. Each step loads by what the one before loaded, so a product goes on between
+ * them, and none has to be waited for. */
+struct kn_lora_search {
+	const struct kn_lora *sites;
+	const uint8_t *b;
+	float scale;
+	int32_t at, type, rank, before; /* before: ranks of the parts before the tile's */
+};
+
+__device__ static inline void kn_lora_find(const struct kn_lora_after &c, int row, struct kn_lora_search *s)
+{
+	s->sites = c.step.sites[row];
+	s->at = c.step.at[row];
+	s->rank = 0;
+}
+
+/* Which part a tile of outputs is of, and the first of these in it; -1: of none. */
+__device__ static inline int kn_lora_part_of(const struct kn_lora_after &c, int tile, int *first)
+{
+	int part = -1, out = tile * KN_LORA_TILE;
+	UNROLL_FOR(int i = 0; i < KN_LORA_PARTS; i++)
+		if (out >= c.at[i] && out < c.at[i] + c.n[i]) {
+			part = i;
+			*first = out - c.at[i];
+		}
+	return part;
+}
+
+__device__ static inline void kn_lora_look(const struct kn_lora_after &c, int tile, struct kn_lora_search *s)
+{
+	int first, part = kn_lora_part_of(c, tile, &first);
+	if (s->sites == NULL || part < 0)
+		return;
+	const struct kn_lora *l = s->sites + c.site;
+	s->type = l->type;
+	s->rank = l->parts[part].rank;
+	s->scale = l->parts[part].scale;
+	s->b = (const uint8_t *)l->parts[part].b;
+	s->before = 0;
+	UNROLL_FOR(int i = 0; i < KN_LORA_PARTS - 1; i++)
+		s->before += i < part ? l->parts[i].rank : 0;
+}
+
+__device__ static inline struct kn_lora_tile_row kn_lora_found(const struct kn_lora_after &c, int tile,
+							       const struct kn_lora_search &s)
 {
 	struct kn_lora_tile_row r = {};
-	int group = c.step.group_of[row], part = -1, out = tile * KN_LORA_TILE;
-	UNROLL_FOR(int i = 0; i < KN_LORA_PARTS; i++)
-		if (tile * KN_LORA_TILE >= c.at[i] && tile * KN_LORA_TILE < c.at[i] + c.n[i]) {
-			part = i;
-			out = tile * KN_LORA_TILE - c.at[i];
-		}
-	if (group < 0 || part < 0)
+	int first = 0;
+	if (s.rank == 0)
 		return r;
-	const struct kn_lora *l = c.step.groups[group].sites + c.site;
-	r.rank = part < l->n_parts ? l->parts[part].rank : 0;
-	if (r.rank == 0)
-		return r;
-	r.type = l->type;
-	r.scale = l->parts[part].scale;
-	r.t = c.t + (int64_t)c.step.at[row] * c.t_width;
-	for (int k = 0; k < part; k++)
-		r.t += l->parts[k].rank;
-	int bytes = l->type == KN_F32 ? 4 : l->type == KN_LORA_I8 ? 1 : 2;
-	r.b = (const uint8_t *)l->parts[part].b + (int64_t)out * r.rank * bytes;
+	(void)kn_lora_part_of(c, tile, &first);
+	int bytes = s.type == KN_F32 ? 4 : s.type == KN_LORA_I8 ? 1 : 2;
+	r.b = s.b + (int64_t)first * s.rank * bytes;
+	r.t = c.t + (int64_t)s.at * c.t_width + s.before;
+	r.scale = s.scale;
+	r.rank = s.rank;
+	r.type = s.type;
 	return r;
 }
+
+/* Brings it towards the second-level cache. */
+__device__ static inline void kn_lora_hint(const struct kn_lora_tile_row &r)
+{
+	int bytes = r.type == KN_F32 ? 4 : r.type == KN_LORA_I8 ? 1 : 2;
+	for (int at = 0; at < r.rank * KN_LORA_TILE * bytes; at += 128)
+		kn_prefetch(r.b + at);
+}
+
+enum { KN_LORA_AT_ONCE = 16 }; /* ranks whose numbers are on their way together */
 
 template <int TYPE> __device__ static inline float kn_lora_sum(const struct kn_lora_tile_row &r, int in)
 {
 	float sum = 0;
-	for (int j = 0; j < r.rank; j++)
-		sum = kn_fma(kn_lora_number<TYPE>(r.b, (int64_t)j * KN_LORA_TILE + in), r.t[j], sum);
+	for (int from = 0; from < r.rank; from += KN_LORA_AT_ONCE) {
+		float w[KN_LORA_AT_ONCE], t[KN_LORA_AT_ONCE];
+		UNROLL_FOR(int j = 0; j < KN_LORA_AT_ONCE; j++)
+			if (from + j < r.rank) {
+				w[j] = kn_lora_number<TYPE>(r.b, (int64_t)(from + j) * KN_LORA_TILE + in);
+				t[j] = r.t[from + j];
+			}
+		UNROLL_FOR(int j = 0; j < KN_LORA_AT_ONCE; j++)
+			if (from + j < r.rank)
+				sum = kn_fma(w[j], t[j], sum);
+	}
 	return sum;
 }
 

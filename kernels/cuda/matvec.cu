@@ -56,19 +56,6 @@ enum {
 };
 static_assert((int)THREADS == (int)NORM_THREADS, "a block does a row's norm or gate");
 
-/* Where the tile's rows find what is added to them, and a hint that brings it. */
-__device__ static inline void find_added(const struct kn_product &p, const struct kn_lora_after &lora,
-					 struct kn_lora_tile_row *adds)
-{
-	int row = (int)threadIdx.x;
-	if (row >= p.x.n_rows)
-		return;
-	struct kn_lora_tile_row r = kn_lora_row_of(lora, row, (int)blockIdx.x);
-	adds[row] = r;
-	for (int at = 0; at < r.rank * KN_LORA_TILE * 2; at += 128)
-		kn_prefetch(r.b + at);
-}
-
 /* lora NULL: nothing is added; else the kernel has not begun. */
 template <int TYPE, int NT>
 __device__ static inline void multiply(const struct kn_product &p, const struct kn_lora_after *lora)
@@ -77,13 +64,15 @@ __device__ static inline void multiply(const struct kn_product &p, const struct 
 	constexpr int all = NT * KN_ROWS * KN_OUTS;
 	float *parts = (float *)kn_shared(); /* [part][row][out] */
 	struct kn_lora_tile_row *adds = (struct kn_lora_tile_row *)(void *)(parts + KN_PARTS * all);
-	if (lora != NULL)
-		find_added(p, *lora, adds);
+	struct kn_lora_search search = {};
+	bool seeks = lora != NULL && (int)threadIdx.x < p.x.n_rows; /* a thread of the first warp for each row */
+	if (seeks)
+		kn_lora_find(*lora, (int)threadIdx.x, &search);
 	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP, tile = (int)blockIdx.x;
 	const uint8_t *records = p.w + (int64_t)tile * p.n_chunks * form::record;
 	float sum[NT][4] = {}, unscaled[NT][4] = {};
-	int end = kn_part_begin(part + 1, p.n_chunks);
-	for (int chunk = kn_part_begin(part, p.n_chunks); chunk < end; chunk++) {
+	int begin = kn_part_begin(part, p.n_chunks), end = kn_part_begin(part + 1, p.n_chunks);
+	for (int chunk = begin; chunk < end; chunk++) {
 		const uint8_t *record = records + (int64_t)chunk * form::record;
 		struct kn_heads heads[2] = {};
 		if (form::scaled != KN_PLAIN)
@@ -109,6 +98,17 @@ __device__ static inline void multiply(const struct kn_product &p, const struct 
 				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, unscaled, sum);
 			}
 		}
+		if (seeks && chunk == begin)
+			kn_lora_look(*lora, tile, &search);
+		else if (seeks && chunk == begin + 1)
+			kn_lora_hint(kn_lora_found(*lora, tile, search));
+	}
+	if (seeks) {
+		if (begin == end)
+			kn_lora_look(*lora, tile, &search);
+		adds[threadIdx.x] = kn_lora_found(*lora, tile, search);
+		if (end - begin < 2)
+			kn_lora_hint(adds[threadIdx.x]);
 	}
 	UNROLL_FOR(int n = 0; n < NT; n++)
 		UNROLL_FOR(int i = 0; i < 4; i++) {
