@@ -225,6 +225,18 @@ template <int ROWS, int RANKS> static int launch_shrink(struct kn_backend *b, co
 	return KN_LAUNCH(b->dev, (shrink<ROWS, RANKS>), grid, THREADS, ROWS * RANKS * KN_PARTS * sizeof(float), *c);
 }
 
+/* Takes back a product of few rows that was just recorded, unless x is what it makes. */
+static bool take_product(struct kn_backend *b, const float *x, struct kn_taken *last)
+{
+	if (b->step->n_rows > KN_ROWS || !kn_cuda_take_back(b, last))
+		return false;
+	const float *y = last->p.y;
+	if (x < y || x >= y + (int64_t)last->p.x.n_rows * last->p.n_out)
+		return true;
+	(void)kn_cuda_put_back(b, last); /* a fault stays in the device */
+	return false;
+}
+
 /* A product of few rows that was just recorded goes behind it: it may then add what adapters add (kn_lora_after). */
 int kn_cuda_lora_shrink(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t)
 {
@@ -239,7 +251,7 @@ int kn_cuda_lora_shrink(struct kn_backend *b, const struct kn_lora_rows *rows, c
 	c.site = rows->site;
 	c.n_in = rows->n_in;
 	c.wide = rows->n_in % 16 == 0 && (uintptr_t)x % 16 == 0;
-	bool back = b->step->n_rows <= KN_ROWS && kn_cuda_take_back(b, &last);
+	bool back = take_product(b, x, &last);
 	int rc = tile_rows(b->step->n_rows) == FEW ? launch_shrink<FEW, FEW_RANKS>(b, &c, rows->rank)
 						   : launch_shrink<MANY, MANY_RANKS>(b, &c, rows->rank);
 	if (rc == 0 && back)
@@ -363,7 +375,7 @@ static int expand_after(struct kn_backend *b, const struct kn_lora_rows *rows, c
 	struct kn_taken last;
 	if (b->shrunk == 0 || b->shrunk != dev_serial(b->dev) || !kn_cuda_take_back(b, &last))
 		return KN_NOT_TAKEN;
-	bool can = joined_as(outs, &last.p, &last.lora);
+	bool can = last.lora.step.n_tiles == 0 && joined_as(outs, &last.p, &last.lora); /* once */
 	if (can) {
 		last.lora.step = b->lora;
 		last.lora.t = t;
