@@ -27,6 +27,7 @@ enum {
 	FEW_ROWS = 256, /* such steps are repeated, and rarely have as many rows of an adapter */
 	FEW_RANKS = 4,  /* that a block computes, of few rows, */
 	MANY_RANKS = 8, /* and of many */
+	MOST_BLOCKS = 16,
 	TILE_INTS = sizeof(struct kn_lora_tile) / sizeof(int32_t),
 	SITES_INTS = sizeof(const struct kn_lora *) / sizeof(int32_t),
 };
@@ -79,6 +80,13 @@ int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, 
 	*out = {(const struct kn_lora_tile *)(const void *)device,
 		(const struct kn_lora *const *)(const void *)sites_at, rows_at, rows_at + n_rows, n_tiles};
 	return 0;
+}
+
+/* Blocks for the tiles. In steps that are repeated each block does several tiles, if there are: most have fewer than
+ * there may be. */
+template <int ROWS> static unsigned blocks_of(const struct kn_lora_step &s)
+{
+	return (unsigned)(ROWS == MANY || s.n_tiles < MOST_BLOCKS ? s.n_tiles : (int)MOST_BLOCKS);
 }
 
 /* ---- shrink ---- */
@@ -204,24 +212,27 @@ template <int ROWS, int RANKS> __global__ void __launch_bounds__(THREADS) shrink
 {
 	kn_begin();
 	kn_let_next();
-	struct kn_lora_tile tile = c.step.tiles[blockIdx.y];
 	int j0 = (int)blockIdx.x * RANKS;
-	if (tile.n == 0)
-		return;
-	const struct kn_lora *l = tile.sites + c.site;
-	if (j0 >= l->rank)
-		return;
-	switch (l->type) {
-	case KN_BF16: shrink_tile<KN_BF16, ROWS, RANKS>(c, *l, tile, j0); break;
-	case KN_F16: shrink_tile<KN_F16, ROWS, RANKS>(c, *l, tile, j0); break;
-	case KN_LORA_I8: shrink_tile<KN_LORA_I8, ROWS, RANKS>(c, *l, tile, j0); break;
-	default: shrink_tile<KN_F32, ROWS, RANKS>(c, *l, tile, j0); break;
+	for (int i = (int)blockIdx.y; i < c.step.n_tiles; i += (int)gridDim.y) {
+		struct kn_lora_tile tile = c.step.tiles[i];
+		if (tile.n == 0)
+			return;
+		const struct kn_lora *l = tile.sites + c.site;
+		if (j0 >= l->rank)
+			continue;
+		switch (l->type) {
+		case KN_BF16: shrink_tile<KN_BF16, ROWS, RANKS>(c, *l, tile, j0); break;
+		case KN_F16: shrink_tile<KN_F16, ROWS, RANKS>(c, *l, tile, j0); break;
+		case KN_LORA_I8: shrink_tile<KN_LORA_I8, ROWS, RANKS>(c, *l, tile, j0); break;
+		default: shrink_tile<KN_F32, ROWS, RANKS>(c, *l, tile, j0); break;
+		}
+		kn_barrier(); /* its sums have been read */
 	}
 }
 
 template <int ROWS, int RANKS> static int launch_shrink(struct kn_backend *b, const struct shrink_call *c, int rank)
 {
-	dim3 grid((unsigned)((rank + RANKS - 1) / RANKS), (unsigned)c->step.n_tiles);
+	dim3 grid((unsigned)((rank + RANKS - 1) / RANKS), blocks_of<ROWS>(c->step));
 	return KN_LAUNCH(b->dev, (shrink<ROWS, RANKS>), grid, THREADS, ROWS * RANKS * KN_PARTS * sizeof(float), *c);
 }
 
@@ -271,12 +282,25 @@ struct expand_call {
 	struct kn_lora_out outs[KN_LORA_PARTS];
 };
 
+/* The numbers of a tile's rows for a part, to shared memory. */
+__device__ static inline void take_t(const struct expand_call &c, const struct kn_lora &l,
+				     const struct kn_lora_tile &tile, int part, int rank)
+{
+	float *to = (float *)kn_shared();
+	int first = 0;
+	UNROLL_FOR(int i = 0; i < KN_LORA_PARTS - 1; i++)
+		first += i < part ? l.parts[i].rank : 0;
+	for (int i = (int)threadIdx.x; i < tile.n * rank; i += THREADS)
+		to[i / rank * c.stride + i % rank] =
+		    c.t[(int64_t)(tile.first + i / rank) * c.t_width + first + i % rank];
+}
+
 /* Output o of a part, for a tile's rows, whose numbers are in shared memory. */
 template <int TYPE, int ROWS>
 __device__ static inline void expand_output(const struct expand_call &c, const struct kn_lora::kn_lora_part &p,
-					    const struct kn_lora_out &out, const struct kn_lora_tile &tile,
-					    const float *t, int o)
+					    const struct kn_lora_out &out, const struct kn_lora_tile &tile, int o)
 {
+	const float *t = (const float *)kn_shared();
 	const uint8_t *b = (const uint8_t *)p.b;
 	int64_t first = (int64_t)(o / KN_LORA_TILE) * p.rank * KN_LORA_TILE + o % KN_LORA_TILE;
 	float sum[ROWS] = {};
@@ -309,36 +333,34 @@ __device__ static inline void expand_output(const struct expand_call &c, const s
 template <int ROWS> __global__ void __launch_bounds__(THREADS) expand(struct expand_call c)
 {
 	kn_begin();
-	struct kn_lora_tile tile = c.step.tiles[blockIdx.y];
-	int part = 0, first = 0, o = (int)blockIdx.x * THREADS + (int)threadIdx.x;
+	int part = 0, o = (int)blockIdx.x * THREADS + (int)threadIdx.x;
 	struct kn_lora_out out = c.outs[0];
-	if (tile.n == 0)
-		return;
-	const struct kn_lora *l = tile.sites + c.site;
 	UNROLL_FOR(int i = 1; i < KN_LORA_PARTS; i++)
 		if ((int)blockIdx.x >= c.begins[i]) { /* the last of these is the block's */
 			part = i;
 			out = c.outs[i];
 		}
-	UNROLL_FOR(int i = 0; i < KN_LORA_PARTS; i++) {
-		first += i < part ? l->parts[i].rank : 0;
+	UNROLL_FOR(int i = 0; i < KN_LORA_PARTS; i++)
 		o -= i == part ? c.begins[i] * THREADS : 0;
-	}
-	const struct kn_lora::kn_lora_part p = l->parts[part];
-	if (p.rank == 0)
-		return;
-	float *t = (float *)kn_shared();
-	for (int i = (int)threadIdx.x; i < tile.n * p.rank; i += THREADS)
-		t[i / p.rank * c.stride + i % p.rank] =
-		    c.t[(int64_t)(tile.first + i / p.rank) * c.t_width + first + i % p.rank];
-	kn_barrier();
-	if (o >= out.n_out)
-		return;
-	switch (l->type) {
-	case KN_BF16: expand_output<KN_BF16, ROWS>(c, p, out, tile, t, o); break;
-	case KN_F16: expand_output<KN_F16, ROWS>(c, p, out, tile, t, o); break;
-	case KN_LORA_I8: expand_output<KN_LORA_I8, ROWS>(c, p, out, tile, t, o); break;
-	default: expand_output<KN_F32, ROWS>(c, p, out, tile, t, o); break;
+	for (int i = (int)blockIdx.y; i < c.step.n_tiles; i += (int)gridDim.y) {
+		struct kn_lora_tile tile = c.step.tiles[i];
+		if (tile.n == 0)
+			return;
+		const struct kn_lora *l = tile.sites + c.site;
+		const struct kn_lora::kn_lora_part p = l->parts[part];
+		if (p.rank == 0)
+			continue;
+		take_t(c, *l, tile, part, p.rank);
+		kn_barrier();
+		if (o < out.n_out) {
+			switch (l->type) {
+			case KN_BF16: expand_output<KN_BF16, ROWS>(c, p, out, tile, o); break;
+			case KN_F16: expand_output<KN_F16, ROWS>(c, p, out, tile, o); break;
+			case KN_LORA_I8: expand_output<KN_LORA_I8, ROWS>(c, p, out, tile, o); break;
+			default: expand_output<KN_F32, ROWS>(c, p, out, tile, o); break;
+			}
+		}
+		kn_barrier(); /* its numbers have been read */
 	}
 }
 
@@ -349,7 +371,7 @@ template <int ROWS> static int launch_expand(struct kn_backend *b, struct expand
 		c->begins[i] = blocks;
 		blocks += (c->outs[i].n_out + THREADS - 1) / THREADS;
 	}
-	return KN_LAUNCH(b->dev, expand<ROWS>, dim3((unsigned)blocks, (unsigned)c->step.n_tiles), THREADS,
+	return KN_LAUNCH(b->dev, expand<ROWS>, dim3((unsigned)blocks, blocks_of<ROWS>(c->step)), THREADS,
 			 (size_t)(ROWS * c->stride) * sizeof(float), *c);
 }
 

@@ -199,7 +199,8 @@ static void test_launches(void **arg)
 
 /* ---- adapters ---- */
 
-static void load_adapter(struct rig *r, int rank, int *slot)
+/* short_of: how many allocations on the device until one fails, of what an adapter needs; 0: none does. */
+static void load_adapter(struct rig *r, int rank, int short_of, int *slot)
 {
 	char file[PATH_MAX + 96];
 	struct sl_err err = {0};
@@ -209,7 +210,14 @@ static void load_adapter(struct rig *r, int rank, int *slot)
 		m.ranks[t] = rank;
 		m.alphas[t] = 2 * rank;
 	}
-	if (adapter_make(&m, &err) != 0 || model_load_adapter(r->m, file, slot, &err) != 0)
+	if (adapter_make(&m, &err) != 0)
+		fail_msg("%s", err.text);
+	for (int nth = 1; nth <= short_of; nth++) {
+		assert_true(call_backend(cuda_path(), "sluice_emulation_no_memory", nth));
+		assert_int_equal(model_load_adapter(r->m, file, slot, &err), SL_ENOMEM);
+		assert_non_null(strstr(err.text, nth == 1 ? "adapters" : "bytes on the device"));
+	}
+	if (model_load_adapter(r->m, file, slot, &err) != 0)
 		fail_msg("%s", err.text);
 	unlink(file);
 }
@@ -241,8 +249,8 @@ static void test_adapters(void **arg)
 	int slots[3];
 	write_model("bf16", NARROW);
 	open_rig(&r);
-	for (int i = 0; i < 2; i++)
-		load_adapter(&r, 3 + i, &slots[i]);
+	load_adapter(&r, 3, 0, &slots[0]);
+	load_adapter(&r, 4, on_device() || on_standin() ? 0 : 2, &slots[1]); /* room for t, then its own memory */
 	r.adapted = true;
 	for (int i = 0; i < MOST; i++)
 		r.slot[i] = slots[i % 2];
@@ -253,7 +261,7 @@ static void test_adapters(void **arg)
 	mixtures(&r, 8, 602, slots, 2);
 	/* Another one in the place of one that was there: memory was freed, so graphs were dropped. */
 	model_remove_adapter(r.m, slots[0]);
-	load_adapter(&r, 2, &slots[2]);
+	load_adapter(&r, 2, 0, &slots[2]);
 	assert_int_equal(slots[2], slots[0]);
 	run(&r, 8, 601);
 	run(&r, 8, 602);
