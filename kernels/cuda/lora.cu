@@ -16,6 +16,9 @@
  *     shrink runs and waits for it at its end alone, so that shrink's latency (three loads one after the other, some
  *     2 us) passes beside the weights' bytes. Counted for rank 16, eight adapters and all seven matrices of an 8B layer:
  *     21 MB beside 436 MB of bfloat16.
+ *  3  as 2, but the product looks for what its rows add between two pieces of its weights, not before the first, where
+ *     a warp of each block waited for three loads; and a block takes several tiles, as most steps have far fewer than
+ *     there may be (64 rows: 64), whose blocks only end. Not measured on a device.
  */
 #include "kernels/cuda/then.h"
 
