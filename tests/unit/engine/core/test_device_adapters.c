@@ -40,7 +40,11 @@ static struct eng_config config(void)
 static void make_files(void)
 {
 	struct sl_err err = {0};
-	random_file("tiny.gguf", "tiny-llama", "bf16", 3, 1);
+	struct model_arch a = random_arch("tiny-llama");
+	a.n_embd = 64;
+	a.n_ff = 96;
+	a.head_dim = a.rope.n_rot = 16;
+	random_file_of("tiny.gguf", &a, "bf16", 3, 1);
 	md_path(base, dir, "tiny.gguf");
 	for (int i = 0; i < ADAPTERS; i++) {
 		snprintf(names[i], sizeof names[i], "tiny:a%d", i);
