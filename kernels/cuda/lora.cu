@@ -80,8 +80,12 @@ int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, 
 			*tile++ = {group->sites, i, n - i < each ? n - i : each};
 	}
 	const int32_t *sites_at = device + n_tiles * TILE_INTS, *rows_at = sites_at + n_rows * SITES_INTS;
-	*out = {(const struct kn_lora_tile *)(const void *)device,
-		(const struct kn_lora *const *)(const void *)sites_at, rows_at, rows_at + n_rows, n_tiles};
+	/* One by one: padding must be zero in a command. */
+	out->tiles = (const struct kn_lora_tile *)(const void *)device;
+	out->sites = (const struct kn_lora *const *)(const void *)sites_at;
+	out->rows = rows_at;
+	out->at = rows_at + n_rows;
+	out->n_tiles = n_tiles;
 	return 0;
 }
 

@@ -397,7 +397,7 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 		find_items(b, &b->shaped, alone, together);
 	b->picks_at = stage(b, (size_t)rows, &at);
 	b->texts_at = stage(b, TEXT_INTS * (size_t)rows, &at);
-	b->lora = {};
+	memset((void *)&b->lora, 0, sizeof b->lora);
 	b->shrunk = 0;
 	if (adapted && stage_adapters(b, s->adapters, rows) != 0)
 		return SL_EUNSUPPORTED;
