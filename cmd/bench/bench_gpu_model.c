@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `sluice bench gpu model`: steps of a model on a device that also draws the tokens: decodes of several batch sizes
- * at a given context, prompts, verification of a draft, a prompt that is mostly in the prefix tree; and decodes and
- * prompts whose rows have adapters, in turns with the same ones without.
+ * at a given context, prompts, verification of a draft, a prompt that is mostly in the prefix tree; with --adapters
+ * also decodes and prompts whose rows have adapters, in turns with the same ones without.
  *
  * Times are the host's, from before a step is issued until its tokens are on the host: the median of several steps
  * after the first ones, which capture graphs. If the backend reports device time (kn_stats), the rest is the step's
@@ -333,7 +333,7 @@ int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
 		tell("verify", kind, DRAFT, verify_s(&r, DRAFT, context, n_steps), 0, 0);
 		rc = prompts(&r, kind, few, n_times);
 	}
-	if (rc == 0)
+	if (rc == 0 && x->adapters)
 		rc = adapters(&r, path, kind, context, few, n_steps, n_times);
 	close_rig(&r);
 	return rc;
