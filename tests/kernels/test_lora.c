@@ -363,6 +363,45 @@ static void test_beside(void **arg)
 	}
 }
 
+/* What an adapter reads may be what the product just before it makes, which then stays where it is. */
+static void test_after(void **arg)
+{
+	(void)arg;
+	static const int32_t order[] = {2, 0};
+	static const int outs[KN_LORA_PARTS] = {32}, ranks[KN_LORA_PARTS] = {6};
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b = open_with(o, &(struct kn_config){.max_rows = FEW, .max_width = 1024});
+	struct matrix m = make_matrix(KN_BF16, WIDTH, DEEP);
+	struct kn_weight w;
+	struct sl_err err = {0};
+	assert_int_equal(o->weight_load(b, m.bytes, KN_BF16, WIDTH, DEEP, &w, &err), 0);
+	struct made made = make(o, b, KN_BF16, WIDTH, outs, ranks, 1);
+	struct kn_lora_group group = {.lora = &made.l, .sites = made.sites, .n = N(order)};
+	const struct kn_lora_rows rows = rows_of(&group, 1, order, WIDTH);
+	float *x = random_floats(o, b, (size_t)(FEW * DEEP)), *t = guarded(o, b, (size_t)(FEW * MOST_RANK));
+	float *y = guarded(o, b, (size_t)(FEW * WIDTH)), *z = random_floats(o, b, (size_t)(FEW * 32));
+	float *was = malloc((size_t)(FEW * 32) * sizeof *was);
+	memcpy(was, z, (size_t)(FEW * 32) * sizeof *was);
+	const struct kn_lora_out to[KN_LORA_PARTS] = {{z, 32, 32}};
+	const struct kn_step s = {.n_rows = FEW, .adapters = &rows};
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, &w, x, FEW, y), 0);
+	assert_int_equal(o->lora_shrink(b, &rows, y, t), 0);
+	assert_int_equal(o->lora_expand(b, &rows, t, to), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int i = 0; i < N(order); i++)
+		check_row(o, &made, 0, y + order[i] * WIDTH, was + order[i] * 32, z + order[i] * 32);
+	assert_memory_equal(z + 32, was + 32, 32 * sizeof *z); /* it has none */
+	float *all[] = {x, t, y, z};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	free(was);
+	drop_made(&made);
+	o->weight_free(b, &w);
+	drop_matrix(&m);
+	o->close(b);
+}
+
 /* ---- bytes ---- */
 
 /* Bytes of A that shrink reads for n rows of one adapter, in a step of n_rows. */
@@ -418,6 +457,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_all),
 	    cmocka_unit_test(test_beside),
+	    cmocka_unit_test(test_after),
 	    cmocka_unit_test(test_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
