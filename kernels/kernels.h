@@ -107,6 +107,9 @@ struct kn_step {
 	float *states;
 	size_t state_floats;
 	const int32_t *state_of;
+	/* NULL: no row has an adapter. Or what the step's calls of lora_shrink and lora_expand get, but for what
+	 * differs among them (lora, site, rank, n_in). */
+	const struct kn_lora_rows *adapters;
 };
 
 /* Adjacent rows of a step that belong to one text. */
@@ -260,7 +263,7 @@ static inline size_t kn_heads_work(int n_heads, int n_out, int n_in)
 /* Low-rank adapters (Hu et al., "LoRA", 2021): what one adds to the products of a step's rows. t = a · x has rank
  * numbers for each row, of all parts one after the other; part i adds scale_i · b_i · t_i to outputs of its own, so
  * that matrices with the same inputs (queries, keys and values) shrink them once. */
-enum { KN_LORA_PARTS = 3, KN_LORA_RANK = 256, KN_LORA_TILE = 16 };
+enum { KN_LORA_PARTS = 3, KN_LORA_RANK = 256, KN_LORA_TILE = 16, KN_LORA_GROUPS = 64 };
 
 struct kn_lora {
 	int type; /* of a and b: KN_F32, KN_F16, KN_BF16 or KN_LORA_I8 */
@@ -283,21 +286,28 @@ struct kn_lora {
 static inline size_t kn_lora_bytes(int type) { return type == KN_F32 ? 4 : type == KN_LORA_I8 ? 1 : 2; }
 
 /* Rows of a step that have adapters, in the order of these, so that an adapter's weights are read once for all its
- * rows. Host memory. */
+ * rows. Host memory. A backend that runs repeated steps again finds which adapters a step has in what sites point to,
+ * so its commands are the same for any adapters. */
 struct kn_lora_rows {
 	struct kn_lora_group {
-		const struct kn_lora *lora;
+		const struct kn_lora *lora; /* rank 0: this adapter adds nothing here */
+		/* Of the backend: what this adapter adds to each of a model's products, *lora at `site`. Read only by
+		 * backends with `ahead`. */
+		const struct kn_lora *sites;
 		int first, n; /* rows[first] … rows[first + n - 1] */
 	} * groups;
-	int n_groups;
+	int n_groups;        /* at most KN_LORA_GROUPS */
 	const int32_t *rows; /* indices of rows of x and y, each at most once */
+	int n_rows;          /* in all groups, which have them in order */
 	int t_width;         /* floats from one row of t to the next; row i of t is that of rows[i] */
+	int site, n_in;      /* n_in: of x */
+	int rank;            /* no group's is greater; at most t_width */
 };
 
-/* Where a part's outputs are: y[row · width + o]. */
+/* Where a part's n_out outputs are: y[row · width + o]. */
 struct kn_lora_out {
 	float *y;
-	int width;
+	int width, n_out; /* n_out 0: there is no such part */
 };
 
 enum { KN_MAX_CONV = 8, KN_MAX_DELTA = 512 /* of k_dim and v_dim */ };
@@ -552,7 +562,8 @@ struct kn_ops {
 	/* x[r] += sigmoid(gate[r]) · add[r]; gate is [n_rows]. NULL if experts is. */
 	int (*add_gated)(struct kn_backend *b, float *x, const float *add, const float *gate, int n_rows, int width);
 	/* Both NULL: unsupported. t = a · x of each row of each group, x [..][n_in]; then y += scale · b · t of each
-	 * part, into outs[part]. Rows that are in no group are not read or written. */
+	 * part, into outs[part]. Rows that are in no group are not read or written. t has room for max_rows rows
+	 * (pad_rows). */
 	int (*lora_shrink)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t);
 	int (*lora_expand)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
 			   const struct kn_lora_out outs[KN_LORA_PARTS]);

@@ -556,7 +556,7 @@ int bench_gpu(int argc, char **argv)
 	    {"--backend", NULL, &x.backend, NULL, 0, 0}, {"--batch", &batch, NULL, NULL, 1, 256},
 	    {"--prompt", &prompt, NULL, NULL, 1, 8192},  {"--model", NULL, &model, NULL, 0, 0},
 	    {"--kind", NULL, &kind, NULL, 0, 0},         {"--loose", NULL, NULL, &x.loose, 0, 0},
-	    {"--tiny", NULL, NULL, &x.tiny, 0, 0}};
+	    {"--tiny", NULL, NULL, &x.tiny, 0, 0},       {"--adapters", NULL, NULL, &x.adapters, 0, 0}};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &part);
 	if (rc != 0)
 		return rc;
@@ -603,6 +603,7 @@ int bench_gpu_model_of(int argc, char **argv)
 	const char *path = NULL, *kind = "model";
 	const struct bench_option options[] = {{"--backend", NULL, &x.backend, NULL, 0, 0},
 					       {"--kind", NULL, &kind, NULL, 0, 0},
+					       {"--adapters", NULL, NULL, &x.adapters, 0, 0},
 					       {"--loose", NULL, NULL, &x.loose, 0, 0},
 					       {"--tiny", NULL, NULL, &x.tiny, 0, 0}};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, &path);

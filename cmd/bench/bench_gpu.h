@@ -10,7 +10,7 @@
 
 struct gpu_bench {
 	const char *backend;
-	bool tiny, fp8, loose;
+	bool tiny, fp8, loose, adapters;
 	uint64_t random;
 	double open_s; /* what opening the backend took */
 	const struct kn_ops *ops;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `sluice bench gpu model`: steps of a model on a device that also draws the tokens: decodes of several batch sizes
- * at a given context, prompts, verification of a draft, a prompt that is mostly in the prefix tree.
+ * at a given context, prompts, verification of a draft, a prompt that is mostly in the prefix tree; with --adapters
+ * also decodes and prompts whose rows have adapters, in turns with the same ones without.
  *
  * Times are the host's, from before a step is issued until its tokens are on the host: the median of several steps
  * after the first ones, which capture graphs. If the backend reports device time (kn_stats), the rest is the step's
@@ -14,13 +15,16 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/percentile.h"
+#include "cmd/bench/bench_folder.h"
 #include "cmd/bench/bench_gpu.h"
+#include "engine/adapter/adapter_make.h"
 #include "engine/kv/kv.h"
 #include "engine/kv/kv_states.h"
+#include "engine/model/adapters.h"
 #include "engine/model/model.h"
 #include "kernels/kv_type.h"
 
-enum { PAGE = 16, MOST_SEQS = 256, MOST_STEPS = 40, WARM = 4, DRAFT = 5 };
+enum { PAGE = 16, MOST_SEQS = 256, MOST_STEPS = 40, WARM = 4, DRAFT = 5, ADAPTERS = 8, RANK = 16, TURNS = 2 };
 
 struct rig {
 	struct gpu_bench *x;
@@ -28,7 +32,10 @@ struct rig {
 	struct kv_pool *pool;
 	struct kv_states *states; /* NULL: no layer keeps one */
 	int n_seqs, max_pages, chunk, n_vocab;
-	int32_t *pages, *token, *pos, *seq;
+	int32_t *pages, *token, *pos, *seq, *slot;
+	bool adapted;      /* rows have adapters */
+	int n_adapters;    /* loaded, in slots from 0 on */
+	double slot_bytes; /* of one */
 	int32_t want[MOST_SEQS];
 	struct kn_draw draws[MOST_SEQS];
 	struct kn_drawn drawn[MOST_SEQS];
@@ -74,7 +81,8 @@ static int open_rig(struct rig *r, const char *path, int n_seqs, int context, in
 	r->token = sl_zalloc_n((size_t)rows, sizeof *r->token);
 	r->pos = sl_zalloc_n((size_t)rows, sizeof *r->pos);
 	r->seq = sl_zalloc_n((size_t)rows, sizeof *r->seq);
-	if (!r->pages || !r->token || !r->pos || !r->seq)
+	r->slot = sl_zalloc_n((size_t)rows, sizeof *r->slot);
+	if (!r->pages || !r->token || !r->pos || !r->seq || !r->slot)
 		return bench_complain(1, "out of memory");
 	for (int q = 0; q < n_seqs; q++)
 		for (int p = 0; p < r->max_pages; p++)
@@ -102,7 +110,7 @@ static double decode_bytes(const struct rig *r, double n, int context)
 
 static void close_rig(struct rig *r)
 {
-	void *all[] = {r->pages, r->token, r->pos, r->seq};
+	void *all[] = {r->pages, r->token, r->pos, r->seq, r->slot};
 	kv_pool_destroy(r->pool);
 	kv_states_destroy(r->states);
 	if (r->m != NULL)
@@ -120,6 +128,7 @@ static double step(struct rig *r, int n, int n_want, uint64_t *device_ns)
 			    .row_token = r->token,
 			    .row_pos = r->pos,
 			    .row_seq = r->seq,
+			    .row_adapter = r->adapted ? r->slot : NULL,
 			    .n_seqs = r->n_seqs,
 			    .page_table = r->pages,
 			    .max_pages = r->max_pages,
@@ -156,6 +165,7 @@ static double decode_s(struct rig *r, int batch, int context, int n_steps, doubl
 			r->token[i] = (k * 31 + i * 7919) % r->n_vocab;
 			r->pos[i] = context - 1;
 			r->seq[i] = i;
+			r->slot[i] = r->n_adapters > 0 ? (i + k) % r->n_adapters : -1;
 		}
 		double seconds = step(r, batch, batch, &device_ns);
 		if (!(seconds > 0))
@@ -183,6 +193,7 @@ static double prompt_s(struct rig *r, int from, int to, int n_times)
 				r->token[i] = (int)((int64_t)(at + i) * 7919 % r->n_vocab);
 				r->pos[i] = at + i;
 				r->seq[i] = 0;
+				r->slot[i] = 0;
 			}
 			double seconds = step(r, n, 1, NULL);
 			if (!(seconds > 0))
@@ -265,6 +276,69 @@ static int prompts(struct rig *r, const char *kind, int few, int n_times)
 	return 0;
 }
 
+/* ---- adapters ---- */
+
+/* One file in all slots: what it adds does not matter, where its bytes are does. */
+static int load_adapters(struct rig *r, const char *path)
+{
+	char dir[128], file[160];
+	struct sl_err err = {0};
+	int slot, rc = bench_folder_make(dir, sizeof dir, &err);
+	if (rc != 0)
+		return bench_complain(1, "%s", err.text);
+	snprintf(file, sizeof file, "%s/a.gguf", dir);
+	struct adapter_make m = {.base = path, .out = file, .type = KN_BF16, .seed = 1, .replace = true};
+	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		m.ranks[t] = RANK;
+		m.alphas[t] = 2 * RANK;
+	}
+	rc = adapter_make(&m, &err);
+	for (r->n_adapters = 0; rc == 0 && r->n_adapters < ADAPTERS; r->n_adapters += rc == 0)
+		rc = model_load_adapter(r->m, file, &slot, &err);
+	bench_folder_remove(dir);
+	if (rc != 0)
+		return bench_complain(1, "%s", err.text);
+	r->slot_bytes = (double)model_adapter_bytes(r->m, 0);
+	return 0;
+}
+
+/* Decodes of `batch` sequences, of eight adapters in turn; the better of each kind's turns. */
+static int adapted_decodes(struct rig *r, const char *kind, int batch, int context, int n_steps)
+{
+	double best[2] = {0, 0}, gap;
+	for (int turn = 0; turn < 2 * TURNS; turn++) {
+		int with = turn % 2;
+		r->adapted = with != 0;
+		double seconds = decode_s(r, batch, context, n_steps, &gap);
+		if (!(seconds > 0))
+			return bench_complain(1, "%s", r->x->ops->describe(r->x->b));
+		best[with] = turn < 2 || seconds < best[with] ? seconds : best[with];
+	}
+	r->adapted = false;
+	double used = batch < ADAPTERS ? batch : ADAPTERS, bytes = r->weight_bytes + batch * context * r->kv_bytes;
+	tell("plain", kind, batch, best[0], bytes, 0);
+	tell("adapter", kind, batch, best[1], bytes + used * r->slot_bytes, 0);
+	return 0;
+}
+
+static int adapters(struct rig *r, const char *path, const char *kind, int context, int few, int n_steps, int n_times)
+{
+	static const int batches[] = {1, 8, 64};
+	if (r->x->ops->lora_shrink == NULL)
+		return 0;
+	int rc = load_adapters(r, path);
+	for (size_t i = 0; i < sizeof batches / sizeof *batches && batches[i] <= r->n_seqs && rc == 0; i++)
+		rc = adapted_decodes(r, kind, batches[i], context, n_steps);
+	for (int with = 0; with < 2 && rc == 0; with++) {
+		r->adapted = with != 0;
+		double seconds = prompt_s(r, 0, few, n_times);
+		tell(with ? "adapter_prompt" : "plain_prompt", kind, 2048, seconds, 0, 0);
+		rc = seconds > 0 ? 0 : bench_complain(1, "%s", r->x->ops->describe(r->x->b));
+	}
+	r->adapted = false;
+	return rc;
+}
+
 int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
 {
 	static struct rig r;
@@ -279,6 +353,8 @@ int bench_gpu_model(struct gpu_bench *x, const char *path, const char *kind)
 		tell("verify", kind, DRAFT, verify_s(&r, DRAFT, context, n_steps), 0, 0);
 		rc = prompts(&r, kind, few, n_times);
 	}
+	if (rc == 0 && x->adapters)
+		rc = adapters(&r, path, kind, context, few, n_steps, n_times);
 	close_rig(&r);
 	return rc;
 }

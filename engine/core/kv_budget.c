@@ -232,6 +232,20 @@ bool kv_budget_is_of_device(const struct engine *e)
 	return reports;
 }
 
+/* Adapters of all models, which share engine.adapter_memory, and what steps keep of their rows between the two halves
+ * of an adapter. */
+static uint64_t device_adapters(const struct engine *e)
+{
+	uint64_t all = 0, rows = 0, most = e->cfg.adapter_memory;
+	for (int i = 0; i < e->n_models; i++) {
+		const struct eng_model *m = &e->models[i];
+		all += m->adapter_bytes;
+		rows += m->adapter_bytes > 0 ? (uint64_t)m->step_tokens + (uint64_t)e->cfg.max_sequences : 0;
+	}
+	all = most > 0 && all > most ? most : all;
+	return all + rows * KN_LORA_PARTS * KN_LORA_RANK * sizeof(float);
+}
+
 static void plan_device(struct engine *e)
 {
 	struct kn_memory now = {0}, one;
@@ -247,7 +261,7 @@ static void plan_device(struct engine *e)
 	}
 	if (now.total == 0)
 		return; /* no model was loaded */
-	device_memory_plan(&now, later, e->cfg.device_memory, &plan);
+	device_memory_plan(&now, later, device_adapters(e), e->cfg.device_memory, &plan);
 	e->cfg.kv_bytes = plan.kv;
 	log_info("%s", device_memory_line(&plan, line, sizeof line));
 }

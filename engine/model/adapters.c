@@ -4,6 +4,9 @@
  * KN_LORA_I8 each row of A and each column of B gets a scale, the largest magnitude in it divided by 127, and rounds to
  * nearest; the product of both scales is applied to t. The halves of matrices that read the same rows are stacked, so
  * that q, k and v, or gate and up, shrink them once.
+ *
+ * An adapter is packed by any thread, while steps run. Where memory is not the host's, it is packed on the host, and
+ * the step thread brings it to the device (model_put_adapter): only that thread may call such a backend.
  */
 #include "engine/model/adapters.h"
 
@@ -30,19 +33,24 @@ static const struct {
 
 struct model_adapter {
 	struct kn_lora *sites; /* [n_layers][SITES]; rank 0: nothing */
-	void *memory;          /* of the backend: all halves */
+	uint8_t *host;         /* what memory is to hold; NULL once it does */
+	void *memory;          /* of the backend: all halves, then the sites; NULL: not yet */
 	uint64_t bytes;
 };
 
 struct model_adapters {
 	struct model_adapter *all[MODEL_MAX_ADAPTERS]; /* by slot */
-	int n, t_width;                                /* n: slots up to the last that is used */
-	float *t;                                      /* [max_rows][t_width] */
+	int n;                                         /* slots up to the last that is used */
+	float *t;                                      /* [max_rows][of.t_width] */
+	int *ranks;                                    /* [n_layers][SITES]: the largest that any slot has had */
 	/* Of the step: its rows by adapter, and of each group its slot. */
 	int32_t *rows; /* [max_rows] */
-	struct kn_lora_group by_slot[MODEL_MAX_ADAPTERS], groups[MODEL_MAX_ADAPTERS];
-	int slots[MODEL_MAX_ADAPTERS], n_groups;
+	struct kn_lora_group groups[MODEL_MAX_ADAPTERS];
+	int slots[MODEL_MAX_ADAPTERS];
+	struct kn_lora_rows of;
 };
+
+_Static_assert((int)MODEL_MAX_ADAPTERS <= (int)KN_LORA_GROUPS, "a group for each slot");
 
 /* ---- loading ---- */
 
@@ -50,7 +58,7 @@ struct model_adapters {
 struct packing {
 	const struct model *m;
 	const struct adapter *from;
-	struct model_adapter *to; /* memory NULL: counted */
+	struct model_adapter *to; /* host NULL: counted */
 	int type;                 /* -1: as the file has it */
 	size_t bytes;
 	struct sl_err *err;
@@ -106,19 +114,12 @@ static int no_memory(const struct packing *p)
 	return sl_errf(p->err, SL_ENOMEM, "%s: no memory", adapter_path(p->from));
 }
 
-static int put(struct packing *p, size_t at, const void *host, size_t bytes)
+/* Room for so many bytes; NULL: they are only counted. */
+static uint8_t *room_for(struct packing *p, size_t bytes)
 {
-	float *to = (float *)p->to->memory + at / sizeof(float);
-	int rc = p->m->ops->upload(p->m->backend, to, host, bytes / sizeof(float));
-	return rc == 0 ? 0 : sl_errf(p->err, rc, "%s: can't be brought to the device", adapter_path(p->from));
-}
-
-/* Room for so many bytes, and where they are once there is memory. */
-static const void *room_for(struct packing *p, size_t bytes, size_t *at)
-{
-	*at = p->bytes;
+	size_t at = p->bytes;
 	p->bytes += bytes;
-	return p->to->memory != NULL ? (const float *)p->to->memory + *at / sizeof(float) : NULL;
+	return p->to->host != NULL ? p->to->host + at : NULL;
 }
 
 /* n numbers as the type; scale: of KN_LORA_I8. */
@@ -181,50 +182,41 @@ static void pack_b(int type, const struct kn_lora_part *p, const struct adapter_
 
 static int put_a(struct packing *p, struct site_parts *s, float *scales)
 {
-	size_t at, bytes = a_bytes(&s->l);
-	s->l.a = room_for(p, bytes, &at);
-	if (s->l.a == NULL)
+	uint8_t *to = room_for(p, a_bytes(&s->l));
+	s->l.a = to;
+	if (to == NULL)
 		return 0;
-	uint8_t *host = sl_zalloc(bytes);
 	float *row = sl_alloc((size_t)s->l.n_in * sizeof *row);
-	int rc = host != NULL && row != NULL ? 0 : no_memory(p);
-	if (rc == 0) {
-		pack_a(s, host, row, scales);
-		rc = put(p, at, host, bytes);
-	}
-	sl_free(host);
+	if (row == NULL)
+		return no_memory(p);
+	pack_a(s, to, row, scales);
 	sl_free(row);
-	return rc;
+	return 0;
 }
 
 /* scales: of A's rows on entry, then of the products. */
-static int put_b(struct packing *p, struct site_parts *s, int part, float *scales)
+static void put_b(struct packing *p, struct site_parts *s, int part, float *scales)
 {
-	struct kn_lora_part *to = &s->l.parts[part];
-	size_t at, bytes = b_bytes(&s->l, to);
+	struct kn_lora_part *of = &s->l.parts[part];
 	float of_b[ADAPTER_MAX_RANK];
-	to->b = room_for(p, bytes, &at);
-	if (to->b == NULL)
-		return 0;
-	uint8_t *host = sl_zalloc(bytes);
-	if (host == NULL)
-		return no_memory(p);
-	b_scales(to, s->of[part], of_b);
-	pack_b(s->l.type, to, s->of[part], of_b, host);
-	for (int j = 0; j < to->rank; j++)
+	uint8_t *to = room_for(p, b_bytes(&s->l, of));
+	of->b = to;
+	if (to == NULL)
+		return;
+	b_scales(of, s->of[part], of_b);
+	pack_b(s->l.type, of, s->of[part], of_b, to);
+	for (int j = 0; j < of->rank; j++)
 		scales[j] *= of_b[j];
-	int rc = put(p, at, host, bytes);
-	sl_free(host);
-	return rc;
 }
 
-static int put_scales(struct packing *p, struct site_parts *s, float *scales)
+static void put_scales(struct packing *p, struct site_parts *s, const float *scales)
 {
-	size_t at, bytes = aligned((size_t)s->l.rank * sizeof *scales);
 	if (s->l.type != KN_LORA_I8)
-		return 0;
-	s->l.scales = room_for(p, bytes, &at);
-	return s->l.scales != NULL ? put(p, at, scales, bytes) : 0;
+		return;
+	uint8_t *to = room_for(p, aligned((size_t)s->l.rank * sizeof *scales));
+	s->l.scales = (const float *)(const void *)to;
+	if (to != NULL)
+		memcpy(to, scales, (size_t)s->l.rank * sizeof *scales);
 }
 
 static int pack_site(struct packing *p, int layer, enum site site)
@@ -235,13 +227,17 @@ static int pack_site(struct packing *p, int layer, enum site site)
 	int rc = s.l.rank > 0 ? put_a(p, &s, scales) : 0;
 	for (int i = 0; i < s.l.n_parts && rc == 0; of += s.l.parts[i++].rank)
 		if (s.l.parts[i].rank > 0)
-			rc = put_b(p, &s, i, of);
+			put_b(p, &s, i, of);
 	if (rc == 0 && s.l.rank > 0)
-		rc = put_scales(p, &s, scales);
+		put_scales(p, &s, scales);
 	if (p->to->sites != NULL)
 		p->to->sites[layer * SITES + (int)site] = s.l;
 	return rc;
 }
+
+static int n_sites(const struct model *m) { return m->info.arch.n_layers * SITES; }
+
+static size_t sites_bytes(const struct model *m) { return aligned((size_t)n_sites(m) * sizeof(struct kn_lora)); }
 
 static int pack_all(struct packing *p)
 {
@@ -250,13 +246,53 @@ static int pack_all(struct packing *p)
 	for (int layer = 0; layer < p->m->info.arch.n_layers; layer++)
 		for (int site = 0; site < SITES && rc == 0; site++)
 			rc = pack_site(p, layer, (enum site)site);
+	(void)room_for(p, sites_bytes(p->m));
 	return rc;
+}
+
+/* Where the sites are in an adapter's memory. */
+static void *sites_in(const struct model *m, const struct model_adapter *a, void *memory)
+{
+	return (uint8_t *)memory + (a->bytes - sites_bytes(m));
+}
+
+static const void *moved(const void *p, const uint8_t *from, const void *to)
+{
+	return p != NULL ? (const uint8_t *)to + ((const uint8_t *)p - from) : NULL;
+}
+
+/* What was packed at a->host will be at a->memory: so do the sites point, both copies of them. */
+static void settle(const struct model *m, struct model_adapter *a)
+{
+	for (int i = 0; i < n_sites(m); i++) {
+		struct kn_lora *l = &a->sites[i];
+		l->a = moved(l->a, a->host, a->memory);
+		l->scales = moved(l->scales, a->host, a->memory);
+		for (int k = 0; k < KN_LORA_PARTS; k++)
+			l->parts[k].b = moved(l->parts[k].b, a->host, a->memory);
+	}
+	memcpy(sites_in(m, a, a->host), a->sites, (size_t)n_sites(m) * sizeof *a->sites);
+}
+
+/* Brings what was packed on the host to the device. */
+static int bring(struct model *m, struct model_adapter *a, struct sl_err *err)
+{
+	int rc = m->ops->mem_alloc(m->backend, a->bytes, &a->memory);
+	if (rc != 0)
+		return sl_errf(err, rc, "%s: no memory for an adapter's %llu bytes on the device",
+			       model_file_path(m->file), (unsigned long long)a->bytes);
+	settle(m, a);
+	rc = m->ops->upload(m->backend, a->memory, (const float *)(const void *)a->host, a->bytes / sizeof(float));
+	sl_free(a->host);
+	a->host = NULL;
+	return rc == 0 ? 0
+		       : sl_errf(err, rc, "%s: an adapter can't be brought to the device", model_file_path(m->file));
 }
 
 static int widest_t(const struct model *m, const struct model_adapter *l)
 {
 	int most = 0;
-	for (int i = 0; i < m->info.arch.n_layers * SITES; i++)
+	for (int i = 0; i < n_sites(m); i++)
 		most = l->sites[i].rank > most ? l->sites[i].rank : most;
 	return most;
 }
@@ -267,14 +303,14 @@ static int grow_t(struct model *m, const struct model_adapter *l, struct sl_err 
 	struct model_adapters *all = m->adapters;
 	int width = widest_t(m, l);
 	float *t;
-	if (width <= all->t_width)
+	if (width <= all->of.t_width)
 		return 0;
 	int rc = model_alloc_floats(m, "adapters", (size_t)m->max_rows * (size_t)width, &t, err);
 	if (rc != 0)
 		return rc;
 	model_free_floats(m, all->t);
 	all->t = t;
-	all->t_width = width;
+	all->of.t_width = width;
 	return 0;
 }
 
@@ -282,9 +318,12 @@ static int make_room(struct model *m, struct sl_err *err)
 {
 	if (m->adapters == NULL)
 		m->adapters = sl_zalloc(sizeof *m->adapters);
-	if (m->adapters != NULL && m->adapters->rows == NULL)
-		m->adapters->rows = sl_zalloc_n((size_t)m->max_rows, sizeof *m->adapters->rows);
-	if (m->adapters == NULL || m->adapters->rows == NULL)
+	struct model_adapters *all = m->adapters;
+	if (all != NULL && all->rows == NULL)
+		all->rows = sl_zalloc_n((size_t)m->max_rows, sizeof *all->rows);
+	if (all != NULL && all->ranks == NULL)
+		all->ranks = sl_zalloc_n((size_t)n_sites(m), sizeof *all->ranks);
+	if (all == NULL || all->rows == NULL || all->ranks == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory for adapters", model_file_path(m->file));
 	return 0;
 }
@@ -331,6 +370,18 @@ uint64_t model_adapter_size(const struct model *m, const struct adapter *a, int 
 	return p.bytes;
 }
 
+/* The host's memory is the backend's own where it has no other. */
+static int make_memory(struct model *m, struct model_adapter *l)
+{
+	if (m->ops->memory != NULL) {
+		l->host = sl_zalloc(l->bytes);
+		return l->host != NULL ? 0 : SL_ENOMEM;
+	}
+	int rc = m->ops->mem_alloc(m->backend, l->bytes, &l->memory);
+	l->host = l->memory;
+	return rc;
+}
+
 int model_pack_adapter(struct model *m, const struct adapter *a, int type, struct model_adapter **out,
 		       struct sl_err *err)
 {
@@ -339,13 +390,17 @@ int model_pack_adapter(struct model *m, const struct adapter *a, int type, struc
 	if (l == NULL)
 		return no_memory(&p);
 	l->bytes = model_adapter_size(m, a, type);
-	l->sites = sl_zalloc_n((size_t)m->info.arch.n_layers * SITES, sizeof *l->sites);
+	l->sites = sl_zalloc_n((size_t)n_sites(m), sizeof *l->sites);
 	int rc = l->sites != NULL ? 0 : no_memory(&p);
-	if (rc == 0 && m->ops->mem_alloc(m->backend, l->bytes, &l->memory) != 0)
+	if (rc == 0 && make_memory(m, l) != 0)
 		rc = sl_errf(err, SL_ENOMEM, "%s: no memory for %llu bytes", adapter_path(a),
 			     (unsigned long long)l->bytes);
 	if (rc == 0)
 		rc = pack_all(&p);
+	if (rc == 0 && l->memory != NULL) {
+		settle(m, l);
+		l->host = NULL;
+	}
 	if (rc != 0)
 		model_drop_adapter(m, l);
 	else
@@ -359,8 +414,18 @@ void model_drop_adapter(struct model *m, struct model_adapter *a)
 		return;
 	if (a->memory != NULL)
 		m->ops->mem_free(m->backend, a->memory);
+	else
+		sl_free(a->host);
 	sl_free(a->sites);
 	sl_free(a);
+}
+
+/* The most of any adapter so far, which steps' commands name: so they rarely change. */
+static void note_ranks(struct model *m, const struct model_adapter *a)
+{
+	int *most = m->adapters->ranks;
+	for (int i = 0; i < n_sites(m); i++)
+		most[i] = a->sites[i].rank > most[i] ? a->sites[i].rank : most[i];
 }
 
 int model_put_adapter(struct model *m, struct model_adapter *a, int *slot, struct sl_err *err)
@@ -368,8 +433,11 @@ int model_put_adapter(struct model *m, struct model_adapter *a, int *slot, struc
 	int i = 0, rc = make_room(m, err);
 	if (rc == 0)
 		rc = grow_t(m, a, err);
+	if (rc == 0 && a->memory == NULL)
+		rc = bring(m, a, err);
 	if (rc != 0)
 		return rc;
+	note_ranks(m, a);
 	while (i < MODEL_MAX_ADAPTERS && m->adapters->all[i] != NULL)
 		i++;
 	if (i == MODEL_MAX_ADAPTERS)
@@ -417,19 +485,22 @@ void adapters_free(struct model *m)
 		model_drop_adapter(m, all->all[i]);
 	model_free_floats(m, all->t);
 	sl_free(all->rows);
+	sl_free(all->ranks);
 	sl_free(all);
 	m->adapters = NULL;
 }
 
 /* ---- a step ---- */
 
-void adapters_begin(struct model *m, const struct kn_step *s)
+const struct kn_lora_rows *adapters_begin(struct model *m, const struct kn_step *s)
 {
 	struct model_adapters *all = m->adapters;
 	int32_t first[MODEL_MAX_ADAPTERS + 1] = {0};
 	if (all == NULL)
-		return;
-	all->n_groups = 0;
+		return NULL;
+	all->of.groups = all->groups;
+	all->of.rows = all->rows;
+	all->of.n_groups = all->of.n_rows = 0;
 	for (int r = 0; r < s->n_rows && s->row_adapter != NULL; r++) {
 		BUG_IF(s->row_adapter[r] >= all->n || (s->row_adapter[r] >= 0 && all->all[s->row_adapter[r]] == NULL),
 		       "a row of adapter %d", s->row_adapter[r]);
@@ -440,63 +511,66 @@ void adapters_begin(struct model *m, const struct kn_step *s)
 		int n = first[i + 1];
 		first[i + 1] += first[i];
 		if (n > 0) {
-			all->slots[all->n_groups] = i;
-			all->by_slot[all->n_groups++] = (struct kn_lora_group){.first = first[i], .n = n};
+			all->slots[all->of.n_groups] = i;
+			all->groups[all->of.n_groups++] = (struct kn_lora_group){
+			    .sites = sites_in(m, all->all[i], all->all[i]->memory), .first = first[i], .n = n};
+			all->of.n_rows += n;
 		}
 	}
-	for (int r = 0; r < s->n_rows && all->n_groups > 0; r++)
+	for (int r = 0; r < s->n_rows && all->of.n_groups > 0; r++)
 		if (s->row_adapter[r] >= 0)
 			all->rows[first[s->row_adapter[r]]++] = r;
+	return all->of.n_groups > 0 ? &all->of : NULL;
 }
 
-static int add(struct model *m, const struct layer *l, enum site site, const float *x, const struct kn_lora_out *outs)
+/* Whichever adapters a step has, it makes these calls wherever one has ever added something. */
+static int add(struct model *m, const struct layer *l, enum site site, const float *x, int n_in,
+	       const struct kn_lora_out *outs)
 {
 	struct model_adapters *all = m->adapters;
-	size_t at = (size_t)(l - m->layers) * SITES + (size_t)site;
-	int n = 0, rc;
-	for (int i = 0; all != NULL && i < all->n_groups; i++) {
-		const struct kn_lora *lora = &all->all[all->slots[i]]->sites[at];
-		if (lora->rank == 0)
-			continue;
-		all->groups[n] = all->by_slot[i];
-		all->groups[n++].lora = lora;
-	}
-	if (n == 0)
+	int at = (int)(l - m->layers) * SITES + (int)site;
+	if (all == NULL || all->of.n_groups == 0 || all->ranks[at] == 0)
 		return 0;
-	const struct kn_lora_rows rows = {
-	    .groups = all->groups, .n_groups = n, .rows = all->rows, .t_width = all->t_width};
-	rc = m->ops->lora_shrink(m->backend, &rows, x, all->t);
-	return rc != 0 ? rc : m->ops->lora_expand(m->backend, &rows, all->t, outs);
+	for (int i = 0; i < all->of.n_groups; i++)
+		all->groups[i].lora = &all->all[all->slots[i]]->sites[at];
+	all->of.site = at;
+	all->of.n_in = n_in;
+	all->of.rank = all->ranks[at];
+	int rc = m->ops->lora_shrink(m->backend, &all->of, x, all->t);
+	return rc != 0 ? rc : m->ops->lora_expand(m->backend, &all->of, all->t, outs);
 }
 
 int adapters_qkv(struct model *m, const struct layer *l, const float *x)
 {
 	const struct model_arch *a = &m->info.arch;
 	int q = a->n_heads * a->head_dim, kv = a->n_kv_heads * a->head_dim, all = q + 2 * kv;
-	const struct kn_lora_out apart[KN_LORA_PARTS] = {{m->q, q}, {m->k, kv}, {m->v, kv}};
+	const struct kn_lora_out apart[KN_LORA_PARTS] = {{m->q, q, q}, {m->k, kv, kv}, {m->v, kv, kv}};
 	if (l->qkv.data == NULL)
-		return add(m, l, SITE_QKV, x, apart);
-	const struct kn_lora_out joined[KN_LORA_PARTS] = {{m->qkv, all}, {m->qkv + q, all}, {m->qkv + q + kv, all}};
-	return add(m, l, SITE_QKV, x, joined);
+		return add(m, l, SITE_QKV, x, a->n_embd, apart);
+	const struct kn_lora_out joined[KN_LORA_PARTS] = {
+	    {m->qkv, all, q}, {m->qkv + q, all, kv}, {m->qkv + q + kv, all, kv}};
+	return add(m, l, SITE_QKV, x, a->n_embd, joined);
 }
 
 int adapters_gate_up(struct model *m, const struct layer *l, const float *x)
 {
-	const struct kn_lora_out apart[KN_LORA_PARTS] = {{m->gate, l->n_ff}, {m->up, l->n_ff}};
-	const struct kn_lora_out alone[KN_LORA_PARTS] = {{NULL, 0}, {m->gate, l->n_ff}};
+	int n = l->n_ff, n_in = m->info.arch.n_embd;
+	const struct kn_lora_out apart[KN_LORA_PARTS] = {{m->gate, n, n}, {m->up, n, n}};
+	const struct kn_lora_out alone[KN_LORA_PARTS] = {{NULL, 0, 0}, {m->gate, n, n}};
 	if (l->gate_up.data == NULL)
-		return add(m, l, SITE_GATE_UP, x, l->gate.data != NULL ? apart : alone);
-	const struct kn_lora_out joined[KN_LORA_PARTS] = {{m->gate_up, 2 * l->n_ff},
-							  {m->gate_up + l->n_ff, 2 * l->n_ff}};
-	return add(m, l, SITE_GATE_UP, x, joined);
+		return add(m, l, SITE_GATE_UP, x, n_in, l->gate.data != NULL ? apart : alone);
+	const struct kn_lora_out joined[KN_LORA_PARTS] = {{m->gate_up, 2 * n, n}, {m->gate_up + n, 2 * n, n}};
+	return add(m, l, SITE_GATE_UP, x, n_in, joined);
 }
 
 int adapters_o(struct model *m, const struct layer *l, const float *x, float *y)
 {
-	return add(m, l, SITE_O, x, (const struct kn_lora_out[KN_LORA_PARTS]){{y, m->info.arch.n_embd}});
+	int n = m->info.arch.n_embd;
+	return add(m, l, SITE_O, x, l->o.n_in, (const struct kn_lora_out[KN_LORA_PARTS]){{y, n, n}});
 }
 
 int adapters_down(struct model *m, const struct layer *l, const float *x, float *y)
 {
-	return add(m, l, SITE_DOWN, x, (const struct kn_lora_out[KN_LORA_PARTS]){{y, m->info.arch.n_embd}});
+	int n = m->info.arch.n_embd;
+	return add(m, l, SITE_DOWN, x, l->n_ff, (const struct kn_lora_out[KN_LORA_PARTS]){{y, n, n}});
 }

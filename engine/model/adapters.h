@@ -30,7 +30,8 @@ uint64_t model_adapter_size(const struct model *m, const struct adapter *a, int 
 int model_pack_adapter(struct model *m, const struct adapter *a, int type, struct model_adapter **out,
 		       struct sl_err *err);
 void model_drop_adapter(struct model *m, struct model_adapter *a); /* NULL: nothing */
-/* Step thread, with no step in flight. Takes a unless it fails: SL_ELIMIT without a free slot, SL_ENOMEM. */
+/* Step thread, between steps; issued ones may be in flight, since they keep what they use. Takes a unless it fails:
+ * SL_ELIMIT without a free slot, SL_ENOMEM, SL_EIO. */
 int model_put_adapter(struct model *m, struct model_adapter *a, int *slot, struct sl_err *err);
 void model_remove_adapter(struct model *m, int slot);
 /* All of these, for a caller that runs no step. */
@@ -40,8 +41,8 @@ uint64_t model_adapter_bytes(const struct model *m, int slot);
 
 /* ---- of the forward pass: 0, or the backend's code ---- */
 
-/* Before a step: which rows have which adapter. */
-void adapters_begin(struct model *m, const struct kn_step *s);
+/* Before a step: which rows have which adapter; for kn_step.adapters. */
+const struct kn_lora_rows *adapters_begin(struct model *m, const struct kn_step *s);
 /* After the products of x: what adapters add to queries, keys and values; to gate and up; to attention's output; to the
  * feed-forward half's. */
 int adapters_qkv(struct model *m, const struct layer *l, const float *x);

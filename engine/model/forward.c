@@ -279,7 +279,7 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 	struct kn_step step = *s;
 	step.page_tokens = kv->page_tokens;
 	step.n_groups = kv->n_groups;
-	adapters_begin(m, s);
+	step.adapters = adapters_begin(m, s);
 	int rc = o->step_begin(b, &step);
 	if (rc != 0)
 		return rc;

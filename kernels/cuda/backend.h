@@ -8,6 +8,7 @@
  * attention.cu, attention_mma.h, attention_units.h,     sample.cu   drawing tokens
  * attention_alone.h (single rows), attention_merge.h    latent.cu   latent rows: writing, attention, heads' products
  * experts.h, route.cu, experts.cu                       mixtures of experts
+ * lora.cu, lora.h           low-rank adapters
  * Products: upload.cu, pack.cu (weights, as packed.h defines them), noise.cu (weights without a file), matmul.cu (which
  * kernel), matvec.cu, then.h (what follows a product), mma.cu, wgmma.cu, stages.h; library.cu and choices.cu (the
  * vendor's library).
@@ -102,6 +103,20 @@ struct kn_counted {
 	int n, at;
 };
 
+/* The adapters of a step's rows, on the device (lora.cu). */
+struct kn_lora_tile {
+	const struct kn_lora *sites; /* the adapter of */
+	int32_t first, n;            /* rows[first] … rows[first + n - 1]; n 0: none */
+};
+
+struct kn_lora_step {
+	const struct kn_lora_tile *tiles;   /* [n_tiles] */
+	const struct kn_lora *const *sites; /* of each row of the step, its adapter's; NULL: none */
+	const int32_t *rows;                /* of the step, in the order of their adapters */
+	const int32_t *at;                  /* of each row of the step with an adapter, its place in rows */
+	int n_tiles;                        /* by the number of the step's rows; 0: no adapters */
+};
+
 /* Memory that a piece of a matrix passes through (upload.cu). */
 struct kn_upload {
 	struct kn_host_room pinned;
@@ -187,11 +202,13 @@ struct kn_backend {
 	uint64_t aside_serial;
 	struct kn_list list;
 	struct kn_graphs graphs;
-	/* The last product by matvec.cu: its command's offset, dev_serial after it, its weights' type. */
+	/* The last product by matvec.cu: its command's offset, dev_serial after it, its weights' type, whether it adds
+	 * what adapters add. */
 	struct {
 		size_t at;
 		uint64_t serial;
 		int type;
+		bool adds;
 	} last;
 	/* The same of the last product by wgmma.cu, if its blocks have all of K, and the tiles of rows that they have.
 	 */
@@ -217,6 +234,8 @@ struct kn_backend {
 	struct kn_head_table *head_tables; /* [max_head_tables] */
 	int n_head_tables, max_head_tables, next_head_table;
 	char line[512];
+	struct kn_lora_step lora;
+	uint64_t shrunk; /* dev_serial after a product that lora_shrink put behind itself (lora.cu); 0: there is none */
 };
 
 /* The operations of kn_ops in this backend, each kn_cuda_NAME with the type of its member. An operation on a step's
@@ -231,7 +250,7 @@ struct kn_backend {
 	X(rmsnorm) X(add_rmsnorm) X(silu_mul) X(gelu_mul) X(gate_mul) X(for_products) X(qkv_norm) X(add) X(add_row) X(scale) X(softcap) \
 	X(gather) X(embed_add) X(layernorm) X(gelu) X(pool_rows)                                                   \
 	X(conv) X(delta) X(ssm) X(state_copy) X(halve) X(sigmoid_mul) X(relu_square) X(rmsnorm_groups)             \
-	X(latent_write) X(matmul_heads) X(weights_load) X(experts) X(experts_ready) X(add_gated)
+	X(latent_write) X(matmul_heads) X(weights_load) X(experts) X(experts_ready) X(add_gated) X(lora_shrink) X(lora_expand)
 // clang-format on
 template <class F> struct kn_pointed;
 template <class F> struct kn_pointed<F *> {
@@ -262,6 +281,14 @@ int kn_cuda_count(struct kn_backend *b, uint64_t *to, int n, int at, uint32_t **
 /* Host room for this step's draws, to be filled before the next operation; *device: their address on the device. NULL
  * after a fault. */
 uint8_t *kn_cuda_stage_draws(struct kn_backend *b, size_t bytes, uint8_t **device);
+
+/* ---- lora.cu ---- */
+/* Integers of the inputs of a step with adapters, whose rows, padding included, are so many. */
+size_t kn_cuda_lora_ints(int n_rows);
+/* Fills in these, at `here`, on the device at `device`; both aligned to 16 bytes. The step's rows from n_real on are
+ * copies of the one before them, so they have its adapter. SL_EUNSUPPORTED: more groups than there may be. */
+int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, int32_t *here, const int32_t *device,
+		       struct kn_lora_step *out);
 
 /* ---- memory.cu ---- */
 /* Call before work on these pages: the stream then waits for copies in flight, if any touches them. 0 or SL_EIO. */

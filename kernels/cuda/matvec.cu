@@ -92,13 +92,28 @@ __global__ void __launch_bounds__(THREADS, 2)
 }
 
 /* The last block of each share also does what follows. */
+__device__ static inline void follow(const struct kn_then &then)
+{
+	struct kn_share share = kn_share_of(then, (int)blockIdx.x, (int)gridDim.x);
+	if (kn_is_last_block(then.arrived + share.i, (uint32_t)share.n))
+		kn_then_share(then, share.i);
+}
+
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 2) matvec_then(struct kn_product p, struct kn_then then)
 {
 	kn_begin();
 	multiply<TYPE, 1>(p);
-	struct kn_share share = kn_share_of(then, (int)blockIdx.x, (int)gridDim.x);
-	if (kn_is_last_block(then.arrived + share.i, (uint32_t)share.n))
-		kn_then_share(then, share.i);
+	follow(then);
+}
+
+/* Adds what adapters add, by what the kernel before made, and is let start while that runs (device.h). */
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS, 2)
+    matvec_lora(struct kn_product p, struct kn_lora_after lora, struct kn_then then)
+{
+	multiply<TYPE, 1>(p, 0, &lora);
+	if (then.what != KN_THEN_NOTHING)
+		follow(then);
 }
 
 template <int TYPE, int NT> static int launch(struct kn_backend *b, const struct kn_product *p)
@@ -116,6 +131,18 @@ static const struct kn_product *last_product(struct kn_backend *b)
 	if (l == NULL || b->last.serial != dev_serial(b->dev) || b->last.at >= l->n)
 		return NULL;
 	return (const struct kn_product *)kn_args_of(kn_list_at(l, b->last.at));
+}
+
+typedef struct kn_args<struct kn_product, struct kn_lora_after, struct kn_then> lora_args;
+
+static int launch_lora(struct kn_backend *b, int type, const struct kn_product &p, const struct kn_lora_after &lora,
+		       const struct kn_then &then)
+{
+	size_t shared = matvec_shared<1>() + KN_ROWS * sizeof(struct kn_lora_tile_row);
+	return kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
+		return KN_LAUNCH(b->dev, matvec_lora<decltype(t)::type>, (unsigned)kn_cuda_tiles(p.n_out), THREADS,
+				 shared, p, lora, then);
+	});
 }
 
 static int rows_of(const struct kn_then *then)
@@ -143,34 +170,55 @@ int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then
 	if (last == NULL || b->arrived == NULL || last->y != y || last->n_out != n_out ||
 	    last->x.n_rows != rows_of(then) || !can_share(b, n_out, then))
 		return KN_NOT_TAKEN;
-	struct kn_product p = *last;
+	struct kn_taken taken;
 	then->arrived = b->arrived;
-	kn_list_undo(b->dev, b->last.at);
-	return kn_of_packed(b->last.type, (int)SL_EUNSUPPORTED, [&](auto t) {
+	(void)kn_cuda_take_back(b, &taken);
+	const struct kn_product &p = taken.p;
+	if (taken.lora.step.n_tiles > 0)
+		return launch_lora(b, taken.type, p, taken.lora, *then);
+	return kn_of_packed(taken.type, (int)SL_EUNSUPPORTED, [&](auto t) {
 		return KN_LAUNCH(b->dev, matvec_then<decltype(t)::type>, (unsigned)kn_cuda_tiles(p.n_out), THREADS,
 				 matvec_shared<1>(), p, *then);
 	});
 }
 
-bool kn_cuda_take_back(struct kn_backend *b, struct kn_product *p, int *type)
+bool kn_cuda_take_back(struct kn_backend *b, struct kn_taken *out)
 {
 	const struct kn_product *last = last_product(b);
+	*out = {}; /* padding must be zero in a command */
 	if (last == NULL)
 		return false;
-	*p = *last;
-	*type = b->last.type;
+	out->p = *last;
+	out->type = b->last.type;
+	if (b->last.adds)
+		out->lora = ((const lora_args *)(const void *)last)->tail.head;
 	kn_list_undo(b->dev, b->last.at);
 	return true;
 }
 
+/* Where the next command is recorded. */
+static size_t next_at(struct kn_backend *b) { return dev_recording(b->dev) != NULL ? dev_recording(b->dev)->n : 0; }
+
+int kn_cuda_put_back(struct kn_backend *b, const struct kn_taken *taken)
+{
+	struct kn_then nothing = {};
+	size_t at = next_at(b);
+	nothing.what = KN_THEN_NOTHING;
+	if (taken->lora.step.n_tiles == 0)
+		return kn_cuda_matvec(b, taken->type, &taken->p);
+	int rc = launch_lora(b, taken->type, taken->p, taken->lora, nothing);
+	b->last = {at, dev_serial(b->dev), taken->type, true};
+	return rc;
+}
+
 int kn_cuda_matvec(struct kn_backend *b, int type, const struct kn_product *p)
 {
-	size_t at = dev_recording(b->dev) != NULL ? dev_recording(b->dev)->n : 0;
+	size_t at = next_at(b);
 	int rc = kn_of_packed(type, (int)SL_EUNSUPPORTED, [&](auto t) {
 		constexpr int of = decltype(t)::type;
 		return p->x.n_rows <= KN_ROWS ? launch<of, 1>(b, p) : launch<of, 2>(b, p);
 	});
-	b->last = {at, dev_serial(b->dev), type};
+	b->last = {at, dev_serial(b->dev), type, false};
 	return rc;
 }
 

@@ -19,7 +19,7 @@ enum {
 	GRAPH_BYTES = 1 << 20,     /* per graph of about a thousand nodes */
 	PART_BYTES = 128 << 20,    /* parts of products and attention; a device's parallelism bounds both */
 	ROW_BYTES = 4,             /* per converted activation with its sums; half of it allows for growth */
-	STEP_INTS = 24,            /* per row, with growth */
+	STEP_INTS = 40,            /* per row, those of adapters included, with growth */
 	TURN_BYTES = 3 << 10,      /* per row: angles of two tables of frequencies for heads of 256, with growth */
 	STEP_SEQ_PAGES = 64 << 10, /* entries of page tables in one step */
 };

@@ -120,15 +120,15 @@ static int freqs_of(struct kn_backend *b, const struct kn_rope *rope, struct kn_
  * become its end. */
 static int find(struct kn_backend *b, const struct kn_rope *rope, struct kn_freqs *f)
 {
-	int half = rope->n_rot / 2, n = b->step->n_rows * half, type = 0;
-	struct kn_product last;
+	int half = rope->n_rot / 2, n = b->step->n_rows * half;
+	struct kn_taken last;
 	if (kn_cuda_room(b, &f->turns, (size_t)n * 2 * sizeof(float)) != 0)
 		return SL_EIO;
-	bool back = kn_cuda_take_back(b, &last, &type);
+	bool back = kn_cuda_take_back(b, &last);
 	int rc = KN_LAUNCH(b->dev, find_turns, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, b->pos, n, half,
 			   (double)rope->magnitude, f->at, (float *)f->turns.at);
 	if (rc == 0 && back)
-		rc = kn_cuda_matvec(b, type, &last);
+		rc = kn_cuda_put_back(b, &last);
 	f->turned = rc == 0;
 	f->magnitude = rope->magnitude;
 	return rc;

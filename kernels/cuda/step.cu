@@ -5,8 +5,8 @@
  * logits go to the host, or there is no pinned memory.
  *
  * Steps of the same shape have equal lists, byte by byte, because
- *  - everything that varies (tokens, positions, sequences, page tables, rows to gather) is in one device buffer whose
- *    layout follows from the number of rows;
+ *  - everything that varies (tokens, positions, sequences, page tables, rows to gather, adapters) is in one device
+ *    buffer whose layout follows from the number of rows, and from whether there are adapters;
  *  - page tables are reduced to the sequences and pages that the step reads, with a power of two of pages each, so they
  *    are small and their stride rarely changes;
  *  - steps of decodes only are padded to a class, a power of two of rows, with copies of the last row: the same token
@@ -29,7 +29,11 @@
  */
 #include "kernels/cuda/backend.h"
 
-enum { TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t), RUN_INTS = sizeof(struct kn_run) / sizeof(int32_t) };
+enum {
+	TEXT_INTS = sizeof(struct kn_text) / sizeof(int32_t),
+	RUN_INTS = sizeof(struct kn_run) / sizeof(int32_t),
+	ALIGN_INTS = 4, /* 16 bytes */
+};
 enum {
 	MOVE_THREADS = 128,
 	MOST_MOVED = 256 << 10, /* bytes of a result; more of them are copied */
@@ -324,6 +328,15 @@ static const int32_t *stage_rows(struct kn_backend *b, const int32_t *from, int 
 	return here;
 }
 
+static int stage_adapters(struct kn_backend *b, const struct kn_lora_rows *from, int rows)
+{
+	const int32_t *at;
+	while (b->n_staged % ALIGN_INTS != 0)
+		stage(b, 1, &at);
+	int32_t *here = stage(b, kn_cuda_lora_ints(rows), &at);
+	return kn_cuda_lora_stage(from, b->n_real, rows, here, at, &b->lora);
+}
+
 /* ---- tokens of the previous step ---- */
 
 __global__ void take_tokens(int32_t *token, const int32_t *from, int n, const struct kn_drawn *drawn)
@@ -385,9 +398,11 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	if (n_seqs < 0)
 		return fail_begin(b);
 	int n_groups = s->n_groups > 0 ? s->n_groups : 1;
-	/* Their number, six arrays, two of items, what is gathered, texts, runs, tables. */
+	/* Their number, six arrays, two of items, what is gathered, texts, runs, adapters, tables. */
 	size_t table = (size_t)n_seqs * (size_t)n_groups * (size_t)stride;
 	size_t n = 1 + (11 + TEXT_INTS + (s->states != NULL ? RUN_INTS + 1 : 0)) * (size_t)rows + table;
+	bool adapted = s->adapters != NULL && s->adapters->n_groups > 0;
+	n += adapted ? kn_cuda_lora_ints(rows) + ALIGN_INTS : 0;
 	if (kn_cuda_room(b, &b->ints, n * sizeof(int32_t)) != 0 ||
 	    kn_cuda_host_room(b, &b->sets[b->set].staged, n * sizeof(int32_t)) != 0)
 		return fail_begin(b);
@@ -416,6 +431,10 @@ int kn_cuda_step_begin(struct kn_backend *b, const struct kn_step *s)
 	b->picks_at = stage(b, (size_t)rows, &at);
 	b->texts_at = stage(b, TEXT_INTS * (size_t)rows, &at);
 	stage_runs(b, s, rows);
+	memset((void *)&b->lora, 0, sizeof b->lora);
+	b->shrunk = 0;
+	if (adapted && stage_adapters(b, s->adapters, rows) != 0)
+		return SL_EUNSUPPORTED;
 	if (paged) { /* last: where the others are depends on the number of rows alone */
 		int32_t *tables = stage(b, table, &b->table), *seq = (int32_t *)b->shaped.row_seq;
 		for (int i = 0; i < n_seqs * n_groups; i++)

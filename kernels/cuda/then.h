@@ -8,6 +8,7 @@
 #ifndef KERNELS_CUDA_THEN_H
 #define KERNELS_CUDA_THEN_H
 
+#include "kernels/cuda/lora.h"
 #include "kernels/cuda/rope.h"
 #include "kernels/cuda/rows.h"
 
@@ -18,7 +19,8 @@ enum kn_then_what : int32_t {
 	KN_THEN_GELU,
 	KN_THEN_PAIRED_SILU,
 	KN_THEN_PAIRED_GELU,
-	KN_THEN_ROPE
+	KN_THEN_ROPE,
+	KN_THEN_NOTHING
 };
 
 struct kn_then {
@@ -113,8 +115,15 @@ __device__ static inline void kn_then_share(const struct kn_then &then, int i)
 /* In place of the operation after it, the last product does the same, if it has few rows, wrote y, and nothing was
  * recorded since. 0, SL_EIO, or KN_NOT_TAKEN. matvec.cu. */
 int kn_cuda_then(struct kn_backend *b, const float *y, int n_out, struct kn_then *then);
-/* Removes the recorded product that was launched last, if it is the last command, for the caller to launch again by
- * kn_cuda_matvec; *type: of its weights. False: there is none. */
-bool kn_cuda_take_back(struct kn_backend *b, struct kn_product *p, int *type);
+/* A product that was recorded last, what its blocks add, and its weights' type. */
+struct kn_taken {
+	struct kn_product p;
+	struct kn_lora_after lora; /* step.n_tiles 0: nothing */
+	int type;
+};
+/* Removes it, if it is the last command and nothing follows it yet, for the caller to give to kn_cuda_put_back. False:
+ * there is none. */
+bool kn_cuda_take_back(struct kn_backend *b, struct kn_taken *out);
+int kn_cuda_put_back(struct kn_backend *b, const struct kn_taken *taken);
 
 #endif

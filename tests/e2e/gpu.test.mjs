@@ -54,11 +54,12 @@ test('a dry run: every part runs, and the table has a row for every demand', () 
     'fp8 decode, one sequence, against', 'int4 decode, groups of 128, one sequence, against',
     'products of an 8B layer, BF16, rows: 1', 'products of an 8B layer, fp8, rows: 8', 'products of an 8B layer, Q4_K, rows: 8',
     'decode attention', 'prompt of 2K, 8B bf16', 'prompt of 8K, 8B bf16', 'norm of 512', 'sum and norm', 'gate of 512',
-    'gap of a step, 8B bf16, one', 'decodes that ran as a graph, 8B', 'sampling', 'prompt of 2K + 100', 'verifying 5',
-    'upload of weights', 'opening the device', 'first product', 'first step'];
+    'an adapter of rank 16, 8B, one', '8 adapters of rank 16, 8B, batch 8', '8 adapters of rank 16, 1B, batch 8',
+    'prompt of 2K with an adapter, 8B', 'gap of a step, 8B bf16, one', 'decodes that ran as a graph, 8B', 'sampling',
+    'prompt of 2K + 100', 'verifying 5', 'upload of weights', 'opening the device', 'first product', 'first step'];
   for (const start of ran) assert.notEqual(of(start)[6], 'not run', `${start}: ${r.text}`);
   for (const start of ['8B bf16 decode, batch 64', '8B bf16 decode, batch 256', 'attention of a prompt of 4K, against',
-    'adapters of rank 16']) assert.equal(of(start)[6], 'not run', start);
+    '8 adapters of rank 16, 8B, batch 64']) assert.equal(of(start)[6], 'not run', start);
   assert.deepEqual(of('8B bf16 decode, one').slice(4, 6), ['≥ 70.0 %', '≥ 80.0 %']);
   assert.deepEqual(of('verifying 5').slice(4, 6), ['≤ 1.15 ×', '≤ 1.08 ×']);
   assert.match(readFileSync(join(folder, 'kit-out', 'copy.txt'), 'utf8'), /^copy [0-9.e-]+ [0-9.e+]+ 0$/m);

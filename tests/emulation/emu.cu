@@ -62,6 +62,8 @@ struct emu_blocks {
 };
 
 thread_local struct emu_thread *emu_self __attribute__((tls_model("initial-exec")));
+__thread struct emu_hook emu_on_begin __attribute__((tls_model("initial-exec")));
+unsigned emu_begins, emu_lets;
 
 static int order_mode = EMU_FORWARD;
 static uint32_t order_seed = 1;
@@ -123,8 +125,6 @@ __asm__(".text\n"
 #else
 #include <ucontext.h>
 #endif
-
-unsigned emu_begins;
 
 struct fibre {
 #if defined(__x86_64__)

@@ -211,10 +211,24 @@ void emu_count_load(enum emu_load kind, uint64_t n);
 void emu_count_access(const void *site, const volatile void *at, int bytes);
 void emu_count_shared(const volatile void *at, int bytes);
 
-/* Calls of kn_begin by all kernels (emu_device.cu). */
-extern unsigned emu_begins;
+/* Calls of kn_begin and of kn_let_next by all kernels (emu_early.cu). */
+extern unsigned emu_begins, emu_lets;
 
-static inline void kn_begin(void) { __atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED); }
+/* What the running kernel waits for when it begins; run NULL: nothing. Of each thread that runs blocks. */
+struct emu_hook {
+	void (*run)(void *ctx);
+	void *ctx;
+};
+extern __thread struct emu_hook emu_on_begin __attribute__((tls_model("initial-exec")));
+
+static inline void kn_begin(void)
+{
+	__atomic_fetch_add(&emu_begins, 1, __ATOMIC_RELAXED);
+	if (emu_on_begin.run != NULL)
+		emu_on_begin.run(emu_on_begin.ctx);
+}
+
+static inline void kn_let_next(void) { __atomic_fetch_add(&emu_lets, 1, __ATOMIC_RELAXED); }
 
 static inline uint32_t kn_add_global(uint32_t *at, uint32_t v) { return __atomic_fetch_add(at, v, __ATOMIC_SEQ_CST); }
 

@@ -15,7 +15,7 @@
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
 #include "kernels/cuda/device/device_base.h"
-#include "tests/emulation/emu_blocks.h"
+#include "tests/emulation/emu_early.h"
 #include "tests/emulation/emu_library.h"
 #include "tests/emulation/emu_memory.h"
 #include "tests/emulation/emu_queue.h"
@@ -29,6 +29,7 @@
 struct dev {
 	struct dev_base base;
 	struct emu_blocks *blocks;
+	struct emu_early early;
 	struct emu_queue queue, aside;
 	bool asked;             /* whether the copies aside are done, since the last of them */
 	const char *fail_file;  /* NULL: none */
@@ -146,10 +147,7 @@ static int launch(struct dev *d, const struct kn_command *c)
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
 	note_kernel(c->kernel);
-	unsigned begins = __atomic_load_n(&emu_begins, __ATOMIC_RELAXED);
-	const char *wrong = emu_blocks_run(d->blocks, c);
-	if (wrong == NULL && __atomic_load_n(&emu_begins, __ATOMIC_RELAXED) == begins)
-		wrong = "the kernel does not call kn_begin";
+	const char *wrong = emu_early_run(&d->early, d->blocks, d->base.host, c);
 	return wrong == NULL ? 0 : dev_fail(d, c->name, wrong);
 }
 
@@ -171,9 +169,15 @@ bool dev_has_wgmma(const struct dev *) { return processors > 0; }
 
 int dev_processors(const struct dev *) { return processors; }
 
+int emu_run_kept(struct dev *d)
+{
+	const char *wrong = emu_early_end(&d->early, d->blocks);
+	return wrong == NULL ? 0 : dev_fail(d, "a kernel that let another start", wrong);
+}
+
 int emu_run_now(struct dev *d, const struct kn_command *c)
 {
-	if (d->base.fault[0] != '\0')
+	if (d->base.fault[0] != '\0' || (c->kind != KN_CALL && emu_run_kept(d) != 0))
 		return SL_EIO;
 	if (c->kind == KN_AFTER) {
 		const struct emu_after *a = (const struct emu_after *)kn_args_of(c);
@@ -263,6 +267,7 @@ void dev_close(struct dev *d)
 	kn_list_dispose(&d->queue.list);
 	kn_list_dispose(&d->aside.list);
 	emu_count_device(-1);
+	emu_early_free(&d->early);
 	emu_blocks_free(d->blocks);
 	d->base.host->free(d);
 }

@@ -67,6 +67,8 @@ int emu_queue_run_to(struct dev *d, struct emu_queue *q, uint64_t to)
 		q->first += c->bytes;
 		rc = emu_run_now(d, c);
 	}
+	if (rc == 0)
+		rc = emu_run_kept(d);
 	if (rc != 0)
 		q->first = q->list.n;
 	if (--q->depth > 0 || q->first == 0)

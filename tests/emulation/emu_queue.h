@@ -48,5 +48,7 @@ bool emu_is_pinned(const struct emu_queue *q, const void *p);
 
 /* ---- emu_device.cu ---- */
 int emu_run_now(struct dev *d, const struct kn_command *c);
+/* A kernel that was kept for the next one (emu_early.h), since there is none. 0 or SL_EIO. */
+int emu_run_kept(struct dev *d);
 
 #endif

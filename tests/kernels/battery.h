@@ -709,6 +709,8 @@ static inline const char *battery_followed(struct rig *r)
 	return same ? NULL : "what follows a product at its end has other bits";
 }
 
+#include "tests/kernels/battery_lora.h"
+
 /* The whole: NULL when o gives what the reference gives. */
 static inline const char *battery(const struct kn_ops *o)
 {
@@ -766,6 +768,8 @@ static inline const char *battery(const struct kn_ops *o)
 		wrong = battery_gated(&rigs[1]);
 	if (right(rigs, wrong) && o->latent_write != NULL)
 		wrong = battery_latent(rigs);
+	if (right(rigs, wrong) && o->lora_shrink != NULL)
+		wrong = battery_lora(rigs);
 	if (rigs[1].rc != 0)
 		wrong = failure(&rigs[1]);
 	for (int i = 0; i < 2; i++)

@@ -732,4 +732,6 @@ static void sb_weights(const struct kn_ops *o)
 	sb_nothing_left();
 }
 
+#include "tests/kernels/standin_lora.h"
+
 #endif

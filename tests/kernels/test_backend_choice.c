@@ -51,7 +51,20 @@ static void test_cannot(void **state)
 	random_file(names[1], "tiny-mixtral", "f16", 1, 1);
 	assert_false(can(&ops, names, 2, 0, &why));
 	assert_non_null(strstr(why.text, "experts.gguf needs mixtures of experts"));
-	assert_false(can(&ops, names, 1, 1, &why));
+}
+
+/* The device has adapters; one that lacked them would not be taken. */
+static void test_adapters(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"plain.gguf"};
+	struct sl_err why = {0};
+	random_file(names[0], "tiny-llama", "f16", 1, 1);
+	if (!can(open_cuda(), names, 1, 1, &why))
+		fail_msg("%s", why.text);
+	struct kn_ops without = *open_cuda();
+	without.lora_shrink = NULL;
+	assert_false(backend_can_compute(&(struct eng_config){.backend = "auto", .n_adapters = 1}, &without, &why));
 	assert_non_null(strstr(why.text, "adapters"));
 }
 
@@ -88,6 +101,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_can, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_cannot, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_adapters, setup, teardown),
 	    cmocka_unit_test(test_named),
 	    cmocka_unit_test(test_broken),
 	};

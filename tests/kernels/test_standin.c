@@ -73,6 +73,7 @@ CASE(two_threads)
 CASE(pages)
 CASE(two_readers)
 CASE(new_pool)
+CASE(adapters)
 
 static void product(void **arg)
 {
@@ -124,6 +125,7 @@ static int cases(void)
 	    cmocka_unit_test(pages),
 	    cmocka_unit_test(two_readers),
 	    cmocka_unit_test(new_pool),
+	    cmocka_unit_test(adapters),
 	    cmocka_unit_test(allocations),
 	    cmocka_unit_test(uploads),
 	    cmocka_unit_test(weights),

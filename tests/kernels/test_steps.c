@@ -10,6 +10,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
+#include "engine/adapter/adapter_make.h"
+#include "engine/model/adapters.h"
 #include "engine/model/model.h"
 #include "engine/source/random_model.h"
 #include "kernels/kv_type.h"
@@ -38,7 +40,8 @@ struct rig {
 	struct kn_backend *b;
 	struct model *m;
 	struct kn_kv kv;
-	int32_t token[MOST], pos[MOST], seq[MOST], from[MOST], table[MOST * MAX_PAGES], want[MOST];
+	int32_t token[MOST], pos[MOST], seq[MOST], from[MOST], table[MOST * MAX_PAGES], want[MOST], slot[MOST];
+	bool adapted; /* slot counts */
 	struct kn_draw draws[MOST];
 	struct kn_drawn drawn[MOST];
 	bool taken[MOST];
@@ -122,7 +125,8 @@ static struct kn_step decode(struct rig *r, int n, int pos)
 				.row_seq = r->seq,
 				.n_seqs = n,
 				.page_table = r->table,
-				.max_pages = MAX_PAGES};
+				.max_pages = MAX_PAGES,
+				.row_adapter = r->adapted ? r->slot : NULL};
 }
 
 static void run(struct rig *r, int n, int pos)
@@ -310,6 +314,78 @@ static void test_experts(void **arg)
 			assert_int_equal(steady(&r, 3, 40), cases[i].together);
 		close_rig(&r);
 	}
+}
+
+/* ---- adapters ---- */
+
+/* short_of: how many allocations on the device until one fails, of what an adapter needs; 0: none does. */
+static void load_adapter(struct rig *r, int rank, int short_of, int *slot)
+{
+	char file[PATH_MAX + 96];
+	struct sl_err err = {0};
+	snprintf(file, sizeof file, "%s.adapter.gguf", path);
+	struct adapter_make m = {.base = path, .out = file, .type = KN_BF16, .seed = (uint64_t)rank, .replace = true};
+	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		m.ranks[t] = rank;
+		m.alphas[t] = 2 * rank;
+	}
+	if (adapter_make(&m, &err) != 0)
+		fail_msg("%s", err.text);
+	for (int nth = 1; nth <= short_of; nth++) {
+		assert_true(call_backend(cuda_path(), "sluice_emulation_no_memory", nth));
+		assert_int_equal(model_load_adapter(r->m, file, slot, &err), SL_ENOMEM);
+		assert_non_null(strstr(err.text, nth == 1 ? "adapters" : "bytes on the device"));
+	}
+	if (model_load_adapter(r->m, file, slot, &err) != 0)
+		fail_msg("%s", err.text);
+	unlink(file);
+}
+
+/* What a step's rows have changes from step to step; the commands don't. */
+static void mixtures(struct rig *r, int n, int pos, const int *slots, int n_slots)
+{
+	struct kn_stats before = stats_of(r);
+	enum { STEPS = 3 };
+	for (int i = 0; i < STEPS; i++) {
+		for (int k = 0; k < n; k++)
+			r->slot[k] = (k + i) % (n_slots + 1) < n_slots ? slots[(k * (i + 1) + i) % n_slots] : -1;
+		r->slot[0] = slots[i % n_slots];
+		run(r, n, pos + i);
+	}
+	struct kn_stats after = stats_of(r);
+	assert_int_equal(after.graph_hits - before.graph_hits, STEPS);
+	assert_int_equal(after.graph_captures, before.graph_captures);
+	assert_int_equal(after.transfers, before.transfers);
+	assert_int_equal(after.allocations, before.allocations);
+}
+
+/* Adapters of all seven matrices of each layer. Up to eight rows they are one launch more for each of the four
+ * products: what their products add, and what follows these, stays in theirs. More rows take two each. */
+static void test_adapters(void **arg)
+{
+	(void)arg;
+	struct rig r;
+	int slots[3];
+	write_model("bf16", NARROW);
+	open_rig(&r);
+	load_adapter(&r, 3, 0, &slots[0]);
+	load_adapter(&r, 4, on_device() || on_standin() ? 0 : 2, &slots[1]); /* room for t, then its own memory */
+	r.adapted = true;
+	for (int i = 0; i < MOST; i++)
+		r.slot[i] = slots[i % 2];
+	int one = steady(&r, 1, 40), few = steady(&r, 8, 600);
+	print_message("bf16, 8B, adapters: %d launches a step, %d of 8 rows\n", one, few);
+	assert_int_equal(one, 173 + 4 * LAYERS);
+	assert_int_equal(few, 236 + 4 * LAYERS);
+	mixtures(&r, 8, 602, slots, 2);
+	/* Another one in the place of one that was there: memory was freed, so graphs were dropped. */
+	model_remove_adapter(r.m, slots[0]);
+	load_adapter(&r, 2, 0, &slots[2]);
+	assert_int_equal(slots[2], slots[0]);
+	run(&r, 8, 601);
+	run(&r, 8, 602);
+	mixtures(&r, 8, 602, slots, 2);
+	close_rig(&r);
 	unlink(path);
 }
 
@@ -338,10 +414,8 @@ int main(void)
 {
 	snprintf(path, sizeof path, "%s", beside("test_steps.gguf"));
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_launches),
-	    cmocka_unit_test(test_kinds),
-	    cmocka_unit_test(test_experts),
-	    cmocka_unit_test(test_refused),
+	    cmocka_unit_test(test_launches), cmocka_unit_test(test_kinds),   cmocka_unit_test(test_experts),
+	    cmocka_unit_test(test_adapters), cmocka_unit_test(test_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,8 @@
  *
  * Rules for kernels, so that both forms behave alike:
  *  - call kn_begin first: a device may start a kernel before the one before it has ended (programmatic dependent
- *    launch);
+ *    launch). One whose predecessor in the list calls kn_let_next may call it later: before that, it reads what was
+ *    there before its predecessor, and writes shared memory only;
  *  - launch with KN_LAUNCH, with whole warps per block; never wait for another block;
  *  - take shared memory only from kn_shared(); use only kn_barrier(), reached by every thread of the block or by none;
  *    shuffle only with all 32 lanes;
@@ -170,6 +171,7 @@ struct alignas(8) kn_f2 {
  *  kn_anew(v): v, which the compiler knows nothing about: what is made of it takes no registers before.
  *  kn_shuffle_int(v, lane) *: v of that lane.
  *  kn_any(v) *: whether v is true for any lane of the warp.
+ *  kn_let_next(): after kn_begin; once every block has called it, the next kernel may start.
  *  kn_exp2_normal(x): exp2f(x), with its bits, of -INFINITY, NaN, and x of at least KN_EXP2_LEAST, in one instruction.
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.

@@ -31,6 +31,13 @@ __device__ static inline void kn_begin(void)
 #endif
 }
 
+__device__ static inline void kn_let_next(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
 __device__ static inline float kn_shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xFFFFFFFFu, v, mask); }
 
 __device__ static inline int kn_shuffle_int(int v, int lane) { return __shfl_sync(0xFFFFFFFFu, v, lane); }

@@ -277,23 +277,32 @@ static void plans(void **arg)
 	struct device_plan p;
 	char line[256];
 	struct kn_memory now = {.free = 60u << 20, .total = 100u << 20};
-	device_memory_plan(&now, 10 << 20, 0.9, &p);
+	device_memory_plan(&now, 10 << 20, 0, 0.9, &p);
 	assert_int_equal(p.taken, 40 << 20);
 	assert_in_range(p.kv, (40 << 20) - 1, 40 << 20);
 	assert_string_equal(
 	    device_memory_line(&p, line, sizeof line),
 	    "device memory: 40 of 100 MiB are taken with all weights, 10 MiB kept for steps and graphs, 10 MiB in "
 	    "reserve: 40 MiB for keys and values");
-	/* All of it; less than is taken; less than steps need. */
-	device_memory_plan(&now, 0, 1, &p);
-	assert_int_equal(p.kv, 60 << 20);
-	device_memory_plan(&now, 0, 0.3, &p);
+	/* Adapters that are to come. */
+	device_memory_plan(&now, 10 << 20, 15 << 20, 0.9, &p);
+	assert_in_range(p.kv, (25 << 20) - 1, 25 << 20);
+	assert_string_equal(
+	    device_memory_line(&p, line, sizeof line),
+	    "device memory: 40 of 100 MiB are taken with all weights, 10 MiB kept for steps and graphs, 15 MiB for "
+	    "adapters, 10 MiB in reserve: 25 MiB for keys and values");
+	device_memory_plan(&now, 10 << 20, 41 << 20, 0.9, &p);
 	assert_int_equal(p.kv, 0);
-	device_memory_plan(&now, 51 << 20, 0.9, &p);
+	/* All of it; less than is taken; less than steps need. */
+	device_memory_plan(&now, 0, 0, 1, &p);
+	assert_int_equal(p.kv, 60 << 20);
+	device_memory_plan(&now, 0, 0, 0.3, &p);
+	assert_int_equal(p.kv, 0);
+	device_memory_plan(&now, 51 << 20, 0, 0.9, &p);
 	assert_int_equal(p.kv, 0);
 	/* A device that tells nonsense. */
 	now = (struct kn_memory){.free = UINT64_MAX, .total = 50};
-	device_memory_plan(&now, 1, 1, &p);
+	device_memory_plan(&now, 1, 0, 1, &p);
 	assert_int_equal(p.kv, 49);
 }
 
