@@ -560,15 +560,19 @@ static inline const char *battery_converted(struct rig *r)
 	return same ? NULL : "a product of rows that were converted where they were made has other bits";
 }
 
-/* Gates that are for products alone, of more rows than a block has: by the blocks of the product before them. */
-static inline const char *battery_gated(struct rig *r)
+/* Gates that are for products alone, of more rows than a block has: by the blocks of the product before them. In a
+ * backend of their own, whose weights of that width are all of one type. */
+static inline const char *battery_gated(const struct kn_ops *o)
 {
 	enum { ROWS = 66, IN = 40, WIDTH = 256, OUT = 5 };
-	const struct kn_ops *o = r->o;
+	const struct kn_config cfg = {.n_threads = 1, .max_rows = ROWS, .max_width = 2 * WIDTH};
 	struct matrix m[2] = {make_matrix(KN_BF16, 2 * WIDTH, IN), make_matrix(KN_BF16, OUT, WIDTH)};
 	struct kn_weight w[2];
 	struct sl_err err;
 	struct kn_step s = {.n_rows = ROWS};
+	struct rig own = {.o = o}, *r = &own;
+	if (o->open(&cfg, &own.b, &err) != 0)
+		return "a backend can't be opened";
 	float *x = room(r, ROWS * IN), *both = room(r, ROWS * 2 * WIDTH), *made = room(r, ROWS * WIDTH),
 	      *y[2] = {room(r, ROWS * OUT), room(r, ROWS * OUT)};
 	for (int k = 0; k < ROWS * IN; k++)
@@ -592,7 +596,9 @@ static inline const char *battery_gated(struct rig *r)
 		o->weight_free(r->b, &w[i]);
 		drop_matrix(&m[i]);
 	}
-	return same ? NULL : "a gate by the product's blocks has other bits";
+	const char *wrong = r->rc != 0 ? failure(r) : same ? NULL : "a gate by the product's blocks has other bits";
+	o->close(r->b);
+	return wrong;
 }
 
 /* ---- what follows a product ---- */
@@ -765,7 +771,7 @@ static inline const char *battery(const struct kn_ops *o)
 	if (right(rigs, wrong) && o->qkv_rope_write != NULL)
 		wrong = battery_followed(&rigs[1]);
 	if (right(rigs, wrong) && o->gate_mul != NULL)
-		wrong = battery_gated(&rigs[1]);
+		wrong = battery_gated(o);
 	if (right(rigs, wrong) && o->latent_write != NULL)
 		wrong = battery_latent(rigs);
 	if (right(rigs, wrong) && o->lora_shrink != NULL)
