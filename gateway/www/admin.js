@@ -123,9 +123,11 @@ function stateOfVariant(v) {
 
 function variantButton(v) {
   const name = `${v.variant} (${v.model})`;
-  const [action, word] = v.state === 'rolled_back' ? ['restore', 'adminRestore'] : ['roll_back', 'adminRollBack'];
-  return h('button', { type: 'button', class: 'button', 'aria-label': t(`${word}Of`, { name }), 'data-testid': action, 'data-id': `variant ${name}`, text: t(word),
-    onClick: async () => { if (await confirm(`${t(`${word}Of`, { name })}?`, t(`${word}Text`, { name }), t(word))) act('variants', 'POST', { model: v.model, variant: v.variant, action }, t('adminVariantDone', { name })); } });
+  const [action, word, of, text] = v.state === 'rolled_back'
+    ? ['restore', t('adminRestore'), t('adminRestoreOf', { name }), t('adminRestoreText', { name })]
+    : ['roll_back', t('adminRollBack'), t('adminRollBackOf', { name }), t('adminRollBackText', { name })];
+  return h('button', { type: 'button', class: 'button', 'aria-label': of, 'data-testid': action, 'data-id': `variant ${name}`, text: word,
+    onClick: async () => { if (await confirm(`${of}?`, text, word)) act('variants', 'POST', { model: v.model, variant: v.variant, action }, t('adminVariantDone', { name })); } });
 }
 
 function showVariants({ variants }) {
