@@ -10,7 +10,7 @@ import { PATIENCE, assertWhole, awaitLog, connection, endKnocking, knock, reload
 for (const threads of THREADS) {
   test(`500 live streams survive a reload and an upgrade, ${threads} gateway thread(s)`, async () => {
     const N = 500, PER = 100, WORDS = 160;
-    await start({ changes: [['threads: 1', `threads: ${threads}`]],
+    await start({ changes: [['\n  threads: 1\n', `\n  threads: ${threads}\n`]],
       // Nobody is given up when the whole machine stands still for a while.
       sets: ['engine.echo.rate=20', 'supervisor.hang=5m', 'supervisor.takeover=5m',
         ...['stall', 'handshake', 'header', 'body'].map((w) => `gateway.limits.${w}=10m`)] });
@@ -20,7 +20,7 @@ for (const threads of THREADS) {
     const streams = contents.map((c, i) => stream(sessions[Math.floor(i / PER)], server.keys.paid, c));
     await Promise.all(streams.map((r) => r.began));
 
-    writeConfig(['threads: 1', `threads: ${threads}`], ['heartbeat: 10s', 'heartbeat: 11s']);
+    writeConfig(['\n  threads: 1\n', `\n  threads: ${threads}\n`], ['heartbeat: 10s', 'heartbeat: 11s']);
     await reload();
     const old = (await server.pids()).gateway;
     const now = await upgrade();
