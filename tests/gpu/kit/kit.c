@@ -55,7 +55,7 @@ static const struct part parts[] = {
     TEST("test_library", KERNELS, 15, false),
     TEST("test_lora", KERNELS, 10, false),
     TEST("test_invariance", ENGINE, 40, false),
-    TEST("test_device_adapters", ENGINE, 15, false),
+    TEST("test_engine_adapters", KERNELS, 15, false),
     TEST("test_golden", ENGINE, 15, false),
     TEST("test_families", ENGINE, 25, false),
     TEST("test_encoders", ENGINE, 10, false),

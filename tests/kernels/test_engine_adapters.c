@@ -4,11 +4,10 @@
  * every mixture, are bit for bit what each is alone; so they are while adapters come into fewer slots than there are,
  * and go. Run from the repository's root.
  */
-#include "engine_run.h"
+#include "tests/unit/engine/core/engine_run.h"
 
 #include "engine/adapter/adapter_make.h"
-#include "kernels/kernels.h"
-#include "tests/support/backends.h"
+#include "tests/kernels/only_cuda.h"
 #include "tests/support/random_file.h"
 
 enum { ADAPTERS = 8, N = 10, TOKENS = 3, SLOTS = 3 };
@@ -23,7 +22,7 @@ static struct eng_config config(void)
 				   .n_models = 1,
 				   .adapters = adapters,
 				   .n_adapters = ADAPTERS,
-				   .backend = named_backend() != NULL ? named_backend() : "cuda-emulated",
+				   .backend = "cuda-emulated",
 				   .kv_type = "f16",
 				   .n_threads = 1,
 				   .n_text_workers = 1,
