@@ -74,8 +74,11 @@ bool error_limit_error(struct error_limit *l, uint8_t group, bool begun, uint64_
 	for (int i = begun ? 0 : 1; i < 2; i++)
 		count(l, group, 1, now_ns);
 	const double share = error_limit_share(l, now_ns);
-	if (share < (l->limited ? few : too_many))
-		return false; /* of a tenant only, or rare */
+	bool late = l->failed_ns + ERROR_LIMIT_QUIET_MS * (uint64_t)NS_PER_MS < now_ns;
+	l->n_errors = late ? 1 : l->n_errors + 1;
+	l->failed_ns = now_ns;
+	if (share < (l->limited ? few : too_many) || (!l->limited && l->n_errors < ERROR_LIMIT_LEAST))
+		return false; /* of a tenant only, rare, or few */
 	l->error_ns = now_ns;
 	l->proven = false;
 	if (!l->limited) {

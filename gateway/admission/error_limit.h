@@ -7,7 +7,8 @@
  *   OPEN ──error_limit_error: too many fail──► LIMITED ──error_limit_look: no error for a while──► OPEN
  *
  *  - OPEN, nothing is limited. The share of requests that fail decides, once most of the tenants see failures: one
- *    whose requests always fail limits nobody else.
+ *    whose requests always fail limits nobody else. Fewer than ERROR_LIMIT_LEAST errors, none long after the one
+ *    before, limit nothing: where there are so few requests a limit saves nothing.
  *  - LIMITED, it begins with half of what is there. An error takes a fifth of it, or half if tokens were made for
  *    nothing, at most once while the requests of the last time are there. A first token adds one; while errors are
  *    frequent a round of requests adds three.
@@ -22,16 +23,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ERROR_LIMIT_TENANTS = 8 /* groups of tenants */, ERROR_LIMIT_QUIET_MS = 8000 };
+enum { ERROR_LIMIT_TENANTS = 8 /* groups of tenants */, ERROR_LIMIT_QUIET_MS = 8000, ERROR_LIMIT_LEAST = 8 };
 
 struct error_limit {
 	bool limited;
-	double limit;               /* requests, at least 1, while limited */
-	uint32_t in_flight;         /* requests there */
-	uint32_t round;             /* that leave before it falls again */
-	bool proven;                /* a success since the last error */
-	uint64_t error_ns, left_ns; /* the last error; when the last request left, or the first of those there came */
-	double held_ns;             /* how long one stays that does not fail, on the average; 0: unknown */
+	double limit;       /* requests, at least 1, while limited */
+	uint32_t in_flight; /* requests there */
+	uint32_t round;     /* that leave before it falls again */
+	uint32_t n_errors;  /* without ERROR_LIMIT_QUIET_MS between two */
+	bool proven;        /* a success since the last error */
+	uint64_t failed_ns; /* the last error */
+	uint64_t error_ns,
+	    left_ns;    /* the last one that counted; when the last request left, or the first of those there came */
+	double held_ns; /* how long one stays that does not fail, on the average; 0: unknown */
 	struct error_share {
 		double share;     /* of errors, a moving average */
 		uint64_t seen_ns; /* 0: never */

@@ -297,22 +297,40 @@ static void it_opens_after_quiet_only_once_proven(void **unused)
 	struct error_limit l = {0};
 	uint64_t now = NS_PER_S;
 	(void)unused;
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 2 * ERROR_LIMIT_LEAST; i++)
 		error_limit_enter(&l, now);
-	assert_false(error_limit_error(&l, 0, false, now)); /* one alone */
-	error_limit_leave(&l, 0, now);
+	for (int i = 1; i < ERROR_LIMIT_LEAST; i++) {
+		assert_false(error_limit_error(&l, 0, false, now)); /* few */
+		error_limit_leave(&l, 0, now);
+	}
 	assert_true(error_limit_error(&l, 0, false, now));
 	error_limit_leave(&l, 0, now);
-	assert_true(l.limited && l.limit == 3.5);
+	assert_true(l.limited && l.limit == (ERROR_LIMIT_LEAST + 1) / 2.0);
 	assert_false(error_limit_error(&l, 0, false, now)); /* of the same round */
 	error_limit_leave(&l, 0, now);
-	assert_true(l.limit == 3.5);
+	assert_true(l.limit == (ERROR_LIMIT_LEAST + 1) / 2.0);
 	now += (ERROR_LIMIT_QUIET_MS + 1) * (uint64_t)NS_PER_MS;
 	assert_false(error_limit_look(&l, now)); /* what is there may hang */
 	error_limit_success(&l, 0, now);
 	assert_true(error_limit_look(&l, now));
 	assert_true(error_limit_admits(&l));
 	assert_false(error_limit_look(&l, now));
+}
+
+/* Where hardly anyone asks, a failure now and then limits nothing, though it is half of all. */
+static void few_errors_limit_nothing(void **unused)
+{
+	struct error_limit l = {0};
+	uint64_t now = NS_PER_S;
+	(void)unused;
+	for (int i = 0; i < 5 * ERROR_LIMIT_LEAST; i++) {
+		error_limit_enter(&l, now);
+		assert_false(error_limit_error(&l, 0, true, now));
+		error_limit_leave(&l, 0, now);
+		if (i % (ERROR_LIMIT_LEAST - 1) == 0)
+			now += (ERROR_LIMIT_QUIET_MS + 1) * (uint64_t)NS_PER_MS;
+	}
+	assert_false(l.limited);
 }
 
 static void rounds_halve_down_to_one(void **unused)
@@ -348,11 +366,11 @@ static void engines_and_models_are_apart(void **unused)
 	(void)unused;
 	error_limits_clear();
 	assert_false(error_limits_any());
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i <= ERROR_LIMIT_LEAST; i++)
 		error_limits_enter(&bad, now);
-	for (int i = 0; i < 3; i++) {
+	for (int i = 1; i <= ERROR_LIMIT_LEAST; i++) {
 		error_limits_error(&bad, 0, false, now);
-		if (i < 2)
+		if (i < ERROR_LIMIT_LEAST)
 			error_limits_leave(&bad, 0, now);
 	}
 	assert_true(error_limits_any());
@@ -377,6 +395,7 @@ int main(void)
 					   cmocka_unit_test(one_tenant_does_not_limit_others),
 					   cmocka_unit_test(of_an_engine_that_fails_all_one_is_tried_at_a_time),
 					   cmocka_unit_test(it_opens_after_quiet_only_once_proven),
+					   cmocka_unit_test(few_errors_limit_nothing),
 					   cmocka_unit_test(rounds_halve_down_to_one),
 					   cmocka_unit_test(engines_and_models_are_apart)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
