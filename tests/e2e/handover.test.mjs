@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { figures, records, words } from './engines_traffic.mjs';
-import { SLUICE, startServer } from './harness.mjs';
+import { ROOT, SLUICE, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
 import { sum } from './prometheus.mjs';
 
@@ -65,7 +65,7 @@ test('a prompt is computed apart, and the answer is that of one engine', { timeo
 
 test('adapters and tenants: what is handed over is what the request asks for', { timeout: 120_000 }, async () => {
   const file = join(folder, 'adapters.jsonl'), adapter = join(folder, 'style.gguf');
-  execFileSync(SLUICE, ['model', 'adapter', 'make', 'etc/models/demo-small.gguf', adapter, '--rank', '8', '--seed', '1', '--alpha', '200'], { cwd: join(import.meta.dirname, '../..') });
+  execFileSync(SLUICE, ['model', 'adapter', 'make', 'etc/models/demo-small.gguf', adapter, '--rank', '8', '--seed', '1', '--alpha', '200'], { cwd: ROOT });
   chmodSync(adapter, 0o644);
   const more = ['engine.adapters.style.model=demo-small', `engine.adapters.style.path=${adapter}`];
   const alone = await startServer({ sets: [...ALONE, ...more] });
