@@ -164,6 +164,15 @@ static void test_gates(void **arg)
 				n_fused += both[0] == -12345;
 			}
 		}
+	/* Products of float32 read the rows themselves, which are then written. */
+	struct matrix whole = make_matrix(KN_F32, OUT, WIDTH);
+	struct kn_weight two[2] = {w[0], load(o, b, &whole)};
+	for (int n = 2; n <= 66; n += 64) {
+		gated(o, b, two, x, n, false, false, both, made, y);
+		memset(made, 0, (size_t)n * WIDTH * sizeof *made);
+		gated(o, b, two, x, n, false, true, both, made, z);
+		assert_memory_equal(z, y, (size_t)n * OUT * sizeof *z);
+	}
 	if (!on_device()) {
 		assert_true(n_fused >= 2 * N(rows)); /* one processor has whole blocks only */
 		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
@@ -174,8 +183,10 @@ static void test_gates(void **arg)
 	drop(o, b, both);
 	drop(o, b, made);
 	drop(o, b, z);
-	o->weight_free(b, &w[0]);
+	o->weight_free(b, &two[0]);
+	o->weight_free(b, &two[1]);
 	drop_matrix(&m[0]);
+	drop_matrix(&whole);
 	end_case(o, b, &m[1], &w[1], x, y);
 }
 
