@@ -265,7 +265,7 @@ int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float 
 
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	bool valid = b->converted.serial == dev_serial(b->dev);
+	bool valid = b->converted.x == x && b->converted.serial == dev_serial(b->dev);
 	int rc;
 	if (w->type == KN_F32) {
 		rc = f32_product(b, w, x, n_rows, y);
