@@ -72,7 +72,8 @@ struct kn_converted {
 
 /* Rows of width n_in that are multiplied with weights, and the format they are converted to. */
 struct kn_width {
-	int n_in, numbers; /* enum dev_numbers; -1: several formats */
+	int n_in, numbers; /* enum dev_numbers; -1: several formats; -2: none */
+	bool rows;         /* some weights read the rows themselves, of float32 */
 };
 
 enum { KN_N_WIDTHS = 16, KN_LATE = 4096, KN_LEAST_ARRIVED = 4096 };
@@ -340,6 +341,8 @@ int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out
 void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to);
 /* Records that weights of that type and width exist. */
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in);
+/* Whether some weights of that width may read rows as they are, and not converted. */
+bool kn_cuda_reads_rows(struct kn_backend *b, int n_in);
 /* A product by the kernels here. */
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y);
 

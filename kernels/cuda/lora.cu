@@ -68,8 +68,9 @@ int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, 
 		const struct kn_lora_rows::kn_lora_group *group = &from->groups[g];
 		int32_t first = n;
 		for (int i = 0; i < group->n; i++) {
-			rows[n++] = from->rows[group->first + i];
-			for (int r = n_real; rows[n - 1] == n_real - 1 && r < n_rows; r++)
+			const int32_t row = from->rows[group->first + i];
+			rows[n++] = row;
+			for (int r = n_real; row == n_real - 1 && r < n_rows; r++)
 				rows[n++] = r;
 		}
 		for (int32_t i = first; i < n; i++) {

@@ -116,29 +116,45 @@ static int converted(struct kn_backend *b, const float *x, int n_rows, int n_in,
 
 /* ---- conversions by the operation that makes the rows ---- */
 
+static struct kn_width *width_of(struct kn_backend *b, int n_in)
+{
+	for (int i = 0; i < b->n_widths; i++)
+		if (b->widths[i].n_in == n_in)
+			return &b->widths[i];
+	return NULL;
+}
+
 void kn_cuda_note_width(struct kn_backend *b, int type, int n_in)
 {
-	int numbers = type == KN_BF16, i = 0;
+	enum { SEVERAL = -1, NONE = -2 };
+	int numbers = type == KN_BF16;
+	struct kn_width *w = width_of(b, n_in);
+	if (w == NULL && b->n_widths == KN_N_WIDTHS)
+		return; /* further widths are converted by `convert` */
+	if (w == NULL) {
+		w = &b->widths[b->n_widths++];
+		*w = {n_in, NONE, false};
+	}
 	if (type == KN_F32)
-		return; /* the rows as they are, which every operation writes */
-	while (i < b->n_widths && b->widths[i].n_in != n_in)
-		i++;
-	if (i < b->n_widths && b->widths[i].numbers != numbers)
-		b->widths[i].numbers = -1;
-	else if (i == b->n_widths && i < KN_N_WIDTHS) /* further widths are converted by `convert` */
-		b->widths[b->n_widths++] = {n_in, numbers};
+		w->rows = true;
+	else
+		w->numbers = w->numbers == NONE || w->numbers == numbers ? numbers : (int)SEVERAL;
+}
+
+bool kn_cuda_reads_rows(struct kn_backend *b, int n_in)
+{
+	const struct kn_width *w = width_of(b, n_in);
+	return w == NULL || w->rows;
 }
 
 int kn_cuda_into(struct kn_backend *b, int n_rows, int n_in, struct kn_into *out)
 {
-	int i = 0;
+	const struct kn_width *w = width_of(b, n_in);
 	*out = {};
-	while (i < b->n_widths && b->widths[i].n_in != n_in)
-		i++;
-	if (i == b->n_widths || b->widths[i].numbers < 0 || b->library != NULL)
+	if (w == NULL || w->numbers < 0 || b->library != NULL)
 		return 0;
 	b->converted.x = NULL;
-	return room_for(b, room_of(b), n_rows, n_in, b->widths[i].numbers != 0, out);
+	return room_for(b, room_of(b), n_rows, n_in, w->numbers != 0, out);
 }
 
 void kn_cuda_converted(struct kn_backend *b, const float *x, int n_in, const struct kn_into *to)
@@ -249,7 +265,7 @@ int kn_cuda_matmul(struct kn_backend *b, const struct kn_weight *w, const float 
 
 int kn_cuda_own_product(struct kn_backend *b, const struct kn_weight *w, const float *x, int n_rows, float *y)
 {
-	bool valid = b->converted.serial == dev_serial(b->dev);
+	bool valid = b->converted.x == x && b->converted.serial == dev_serial(b->dev);
 	int rc;
 	if (w->type == KN_F32) {
 		rc = f32_product(b, w, x, n_rows, y);

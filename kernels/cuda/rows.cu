@@ -297,7 +297,7 @@ static int launch_halves(struct kn_backend *b, OP op, enum kn_then_what what, en
 	c.n_rows = n_rows;
 	c.width = width;
 	c.wide = width % 4 == 0 && aligned(x) && aligned(y);
-	bool only = b->only_products == y;
+	bool only = b->only_products == y && !kn_cuda_reads_rows(b, width);
 	b->only_products = NULL;
 	if (kn_cuda_into(b, n_rows, width, &c.to) != 0)
 		return SL_EIO;

@@ -164,6 +164,15 @@ static void test_gates(void **arg)
 				n_fused += both[0] == -12345;
 			}
 		}
+	/* Products of float32 read the rows themselves, which are then written. */
+	struct matrix whole = make_matrix(KN_F32, OUT, WIDTH);
+	struct kn_weight two[2] = {w[0], load(o, b, &whole)};
+	for (int n = 2; n <= 66; n += 64) {
+		gated(o, b, two, x, n, false, false, both, made, y);
+		memset(made, 0, (size_t)n * WIDTH * sizeof *made);
+		gated(o, b, two, x, n, false, true, both, made, z);
+		assert_memory_equal(z, y, (size_t)n * OUT * sizeof *z);
+	}
 	if (!on_device()) {
 		assert_true(n_fused >= 2 * N(rows)); /* one processor has whole blocks only */
 		assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
@@ -174,9 +183,36 @@ static void test_gates(void **arg)
 	drop(o, b, both);
 	drop(o, b, made);
 	drop(o, b, z);
-	o->weight_free(b, &w[0]);
+	o->weight_free(b, &two[0]);
+	o->weight_free(b, &two[1]);
 	drop_matrix(&m[0]);
+	drop_matrix(&whole);
 	end_case(o, b, &m[1], &w[1], x, y);
+}
+
+/* Rows that a product of float32 writes over rows that were converted before are converted again. */
+static void test_written_over(void **arg)
+{
+	(void)arg;
+	enum { WIDTH = 64, ROWS = 3 };
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b = open_table(o, false);
+	struct matrix m = make_matrix(KN_BF16, WIDTH, WIDTH), whole = make_matrix(KN_F32, WIDTH, WIDTH);
+	struct kn_weight w = load(o, b, &m), over = load(o, b, &whole);
+	float *x = random_floats(o, b, ROWS * WIDTH), *z = random_floats(o, b, ROWS * WIDTH),
+	      *y = guarded(o, b, ROWS * WIDTH);
+	const struct kn_step s = {.n_rows = ROWS};
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, &w, x, ROWS, y), 0);
+	assert_int_equal(o->matmul(b, &over, z, ROWS, x), 0);
+	assert_int_equal(o->matmul(b, &w, x, ROWS, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int r = 0; r < ROWS; r++)
+		check_row(o, &m, x + r * WIDTH, y + r * WIDTH);
+	drop(o, b, z);
+	o->weight_free(b, &over);
+	drop_matrix(&whole);
+	end_case(o, b, &m, &w, x, y);
 }
 
 /* Rows of every magnitude that there is, zero, and with what is not finite, which spoils no other row. */
@@ -413,9 +449,9 @@ static void test_int4_logits(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_many_blocks), cmocka_unit_test(test_ways),        cmocka_unit_test(test_gates),
-	    cmocka_unit_test(test_ranges),      cmocka_unit_test(test_fp8),         cmocka_unit_test(test_fp8_refused),
-	    cmocka_unit_test(test_fp8_logits),  cmocka_unit_test(test_int4_logits),
+	    cmocka_unit_test(test_many_blocks),  cmocka_unit_test(test_ways),       cmocka_unit_test(test_gates),
+	    cmocka_unit_test(test_written_over), cmocka_unit_test(test_ranges),     cmocka_unit_test(test_fp8),
+	    cmocka_unit_test(test_fp8_refused),  cmocka_unit_test(test_fp8_logits), cmocka_unit_test(test_int4_logits),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

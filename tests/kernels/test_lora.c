@@ -402,6 +402,51 @@ static void test_after(void **arg)
 	o->close(b);
 }
 
+/* Rows that pad a step have the adapter of the row that they are copies of: they write to its pages. */
+static void test_padded(void **arg)
+{
+	(void)arg;
+	enum { REAL = 5, ALL = 8 };
+	static const int32_t ids[REAL] = {0, 1, 2, 3, 4}, pos[REAL], table[REAL], order[] = {2, REAL - 1};
+	static const int outs[KN_LORA_PARTS] = {WIDTH}, ranks[KN_LORA_PARTS] = {6};
+	const struct kn_ops *o = open_cuda();
+	struct kn_backend *b = open_with(o, &(struct kn_config){.max_rows = ALL, .max_width = 1024, .pad_rows = true});
+	struct matrix m = make_matrix(KN_BF16, WIDTH, DEEP);
+	struct kn_weight w;
+	struct sl_err err = {0};
+	assert_int_equal(o->weight_load(b, m.bytes, KN_BF16, WIDTH, DEEP, &w, &err), 0);
+	struct made made = make(o, b, KN_BF16, DEEP, outs, ranks, 1);
+	struct kn_lora_group group = {.lora = &made.l, .sites = made.sites, .n = N(order)};
+	const struct kn_lora_rows rows = rows_of(&group, 1, order, DEEP);
+	float *x = random_floats(o, b, ALL * DEEP), *t = guarded(o, b, (size_t)(ALL * MOST_RANK));
+	float *y = guarded(o, b, ALL * WIDTH);
+	const struct kn_lora_out to[KN_LORA_PARTS] = {{y, WIDTH, WIDTH}};
+	const struct kn_step s = {.n_rows = REAL,
+				  .row_token = ids,
+				  .row_pos = pos,
+				  .row_seq = ids,
+				  .n_seqs = REAL,
+				  .page_table = table,
+				  .max_pages = 1,
+				  .adapters = &rows};
+	for (int i = REAL; i < ALL; i++)
+		memcpy(x + i * DEEP, x + (REAL - 1) * DEEP, DEEP * sizeof *x);
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, &w, x, REAL, y), 0);
+	assert_int_equal(o->lora_shrink(b, &rows, x, t), 0);
+	assert_int_equal(o->lora_expand(b, &rows, t, to), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int i = REAL; i < ALL; i++)
+		assert_memory_equal(y + i * WIDTH, y + (REAL - 1) * WIDTH, WIDTH * sizeof *y);
+	float *all[] = {x, t, y};
+	for (int i = 0; i < N(all); i++)
+		drop(o, b, all[i]);
+	drop_made(&made);
+	o->weight_free(b, &w);
+	drop_matrix(&m);
+	o->close(b);
+}
+
 /* ---- bytes ---- */
 
 /* Bytes of A that shrink reads for n rows of one adapter, in a step of n_rows. */
@@ -455,10 +500,8 @@ static void test_bytes(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_all),
-	    cmocka_unit_test(test_beside),
-	    cmocka_unit_test(test_after),
-	    cmocka_unit_test(test_bytes),
+	    cmocka_unit_test(test_all),    cmocka_unit_test(test_beside), cmocka_unit_test(test_after),
+	    cmocka_unit_test(test_padded), cmocka_unit_test(test_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
