@@ -83,8 +83,8 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
 int engine_link_role(const struct engine_link *l, int engine);
 /* Of a sequence; -1: it has none. */
 int engine_link_engine_of(const struct engine_link *l, uint64_t id);
-/* The engine of role prefill with the fewest requests that can compute prompts of the model for others, and whose errors
- * do not limit it; -1: none. */
+/* The engine of role prefill with the fewest requests that can compute prompts of the model for others, and whose
+ * errors do not limit it; -1: none. */
 int engine_link_prefiller(const struct engine_link *l, int model);
 /* Can this engine take pages of the model's prompts from others? */
 bool engine_link_hands_over(const struct engine_link *l, int model, int engine);
