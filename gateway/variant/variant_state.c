@@ -28,6 +28,8 @@ struct variant_state {
 	struct variant_word word;
 	struct trial trial;
 	struct trial_sums total, sent;
+	int64_t batch; /* the number of what is sent */
+	bool unsure;   /* the store may have taken it */
 	bool sending, told;
 	bool logged; /* its rollback, of this generation */
 	uint64_t made_ns;
@@ -203,7 +205,7 @@ static void begin_again(struct variant_state *s)
 {
 	s->trial = (struct trial){.n_window = 0};
 	s->total = s->sent = (struct trial_sums){{0}};
-	s->logged = false;
+	s->unsure = s->logged = false;
 }
 
 void variant_state_roll_back(struct variant_state *s)
@@ -234,16 +236,24 @@ void variant_state_set_weight(struct variant_state *s, int64_t weight)
 
 /* ---- the store ---- */
 
-bool variant_state_send(struct variant_state *s, struct variant_word *word, struct trial_sums *sums)
+static void fill_batch(struct variant_state *s)
+{
+	s->sent = s->trial.sums;
+	s->trial.sums = (struct trial_sums){{0}};
+	s->batch++;
+}
+
+bool variant_state_send(struct variant_state *s, struct variant_word *word, struct trial_sums *sums, int64_t *batch)
 {
 	pthread_mutex_lock(&s->lock);
 	const bool may = !s->sending;
 	if (may) {
-		s->sending = true;
-		s->sent = s->trial.sums;
-		s->trial.sums = (struct trial_sums){{0}};
+		if (!s->unsure)
+			fill_batch(s);
+		s->sending = s->unsure = true;
 		*word = s->word;
 		*sums = s->sent;
+		*batch = s->batch;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return may;
@@ -271,12 +281,10 @@ void variant_state_told(struct variant_state *s, const struct variant_word *word
 {
 	pthread_mutex_lock(&s->lock);
 	s->sending = false;
-	if (word == NULL) {
-		add(&s->trial.sums, &s->sent);
-		s->sent = (struct trial_sums){{0}};
-	} else {
+	if (word != NULL) {
 		adopt(s, word);
 		s->told = true;
+		s->unsure = false;
 		if (word->generation == s->word.generation) {
 			s->sent = (struct trial_sums){{0}};
 			s->total = *sums;
