@@ -6,7 +6,7 @@
  * (sent), and what came since (the trial's sums). All together are what is judged. A store that does not answer may
  * have taken the batch none the less, so the same one is sent again, and its number makes it count once.
  *
- * `generation` counts an administrator's restorations: evidence of an earlier one is dropped.
+ * `generation` counts an administrator's restorations and weights: evidence of an earlier one is dropped.
  */
 #ifndef GATEWAY_VARIANT_STATE_H
 #define GATEWAY_VARIANT_STATE_H
@@ -50,7 +50,7 @@ double variant_state_weight(struct variant_state *s, double configured);
 /* An answer of one arm. */
 void variant_state_take(struct variant_state *s, enum trial_arm arm, const struct trial_answer *a);
 /* An administrator: rolls back, restores with new evidence, sets a weight (thousandths; VARIANT_NO_WEIGHT: as
- * configured). The store learns of it next. */
+ * configured). The store learns of it next, or as soon as it answers again. */
 void variant_state_roll_back(struct variant_state *s);
 void variant_state_restore(struct variant_state *s);
 void variant_state_set_weight(struct variant_state *s, int64_t weight);

@@ -115,6 +115,45 @@ static void an_administrator_is_not_overruled_by_an_old_reply(void **state)
 	variant_state_unref(s);
 }
 
+/* The store could not be asked, and knows of later generations than this process does. */
+static void an_administrator_is_not_overruled_by_a_store_that_comes_back(void **state)
+{
+	(void)state;
+	static const struct variant_word later = {.generation = 5, .weight = 2500};
+	struct variant_state *s = fresh();
+	struct variant_word word;
+	struct trial_sums sums, store = {{0}};
+	int64_t batch;
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	variant_state_roll_back(s);
+	variant_state_told(s, NULL, NULL, 0);
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	assert_int_equal(word.generation, 0);
+	store.of[TRIAL_ANSWERS + TRIAL_VARIANT] = 400;
+	variant_state_told(s, &later, &store, 0);
+	assert_true(variant_state_view(s).word.by_hand);
+	/* It is said again, to what the store has, whose weight stays. */
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	assert_int_equal(word.generation, 6);
+	assert_int_equal(word.weight, 2500);
+	assert_true(word.by_hand);
+	variant_state_told(s, &word, &sums, 0);
+	/* Once the store has it, another administrator's word counts. */
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	word = (struct variant_word){.generation = 7, .weight = 2500};
+	variant_state_told(s, &word, &sums, 0);
+	assert_true(variant_state_weight(s, 9) == 2.5);
+	/* A weight that is set while an exchange is under way. */
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	variant_state_set_weight(s, 1000);
+	word = (struct variant_word){.generation = 9, .by_hand = true, .weight = 4000};
+	variant_state_told(s, &word, &sums, 0);
+	assert_true(variant_state_view(s).word.by_hand);
+	assert_int_equal(variant_state_view(s).word.generation, 10);
+	assert_int_equal(variant_state_view(s).word.weight, 1000);
+	variant_state_unref(s);
+}
+
 /* The look belongs to the reply that passes TRIAL_LOOK answers, whoever's they were. */
 static void the_look_is_taken_by_one_reply(void **state)
 {
@@ -297,6 +336,7 @@ int main(void)
 	    cmocka_unit_test(what_is_sent_counts_once),
 	    cmocka_unit_test(another_gateways_decision_counts),
 	    cmocka_unit_test(an_administrator_is_not_overruled_by_an_old_reply),
+	    cmocka_unit_test(an_administrator_is_not_overruled_by_a_store_that_comes_back),
 	    cmocka_unit_test(the_look_is_taken_by_one_reply),
 	    cmocka_unit_test(threads_lose_no_answer),
 	    cmocka_unit_test(one_key_is_one_state),
