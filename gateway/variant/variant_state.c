@@ -160,9 +160,9 @@ static void log_rollback(const struct variant_state *s, const struct trial_sums 
 /* before: as in trial_judge; INT64_MAX: the look is not to be taken. */
 static void judge(struct variant_state *s, int64_t before)
 {
-	const struct trial_sums sums = evidence_of(s);
 	if (is_rolled(s))
 		return;
+	const struct trial_sums sums = evidence_of(s);
 	s->word.rolled = trial_judge(&sums, before);
 	if (s->word.rolled == TRIAL_ALIKE)
 		return;
