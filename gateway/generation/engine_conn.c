@@ -237,8 +237,14 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 	}
 	buf_commit(&l->in, (size_t)n);
 	l->heard_ns = gw_read_clock(l->t);
-	if (link_take_frames(l, &err) != 0)
-		go_down(l, err.text);
+	if (link_take_frames(l, &err) == 0)
+		return;
+	/* That it had gone, or was not there yet, is not why it does not come back. */
+	if (l->state != LINK_UP && !l->foreign) {
+		l->foreign = true;
+		l->told = false;
+	}
+	go_down(l, err.text);
 }
 
 /* ---- frames out ---- */
