@@ -573,7 +573,7 @@ void engine_conn_hand(struct engine_conn *l, uint64_t id, const struct proto_han
 {
 	if (l->state != LINK_UP || asked_for(l, id) == NULL)
 		return;
-	/* One that is lost: the sequence waits in vain, until its deadline. */
+	/* As with a credit: its sequence would wait for pages in vain. */
 	if (proto_put_hand(&l->out, id, m) != 0)
 		l->overrun = true;
 	link_flush_soon(l);
