@@ -116,9 +116,9 @@ static bool set_weight(struct exchange *x, const struct variant *v, const json_t
 /* False with x answered. */
 static bool act(struct exchange *x, const struct variant *v, const json_t *body)
 {
-	const char *action = json_string_value(json_object_get(body, "action"));
-	const json_t *weight = json_object_get(body, "weight");
-	if ((action != NULL) == (weight != NULL))
+	const json_t *given = json_object_get(body, "action"), *weight = json_object_get(body, "weight");
+	const char *action = json_is_string(given) ? json_string_value(given) : "";
+	if ((given != NULL) == (weight != NULL))
 		return exchange_refuse(x, 400, "invalid_value", "action", "Either action or weight must be given.");
 	if (weight != NULL)
 		return set_weight(x, v, weight);

@@ -57,8 +57,9 @@ bool error_limits_any(void) { return metric_get(&limited_now) > 0; }
 
 bool error_limits_admit(const struct error_limit_key *k, uint64_t now_ns, uint64_t *retry_ms)
 {
-	struct error_limit *l = take(k);
 	*retry_ms = 0;
+	/* While nothing is limited a request takes no lock to be admitted. */
+	struct error_limit *l = error_limits_any() ? take(k) : NULL;
 	if (l == NULL)
 		return true;
 	const bool opened = error_limit_look(l, now_ns), yes = error_limit_admits(l);

@@ -132,6 +132,8 @@ static bool serves(const void *ctx, const char *model)
 
 static const struct variant_group *variants_of(const struct exchange *x, const char *name)
 {
+	if (x->snapshot->variants == NULL)
+		return NULL;
 	if (strcmp(name, "default") == 0)
 		name = default_name(x->app, x->key->tier);
 	return variants_find(x->snapshot->variants, name);

@@ -616,7 +616,8 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		engine_gauges_one(engine_link_name(app->link, k), engine_link_engine_up(app->link, k),
 				  engine_link_engine_stats(app->link, k), engine_link_n_prefixes(app->link, k));
 	answer_load_gauges(app);
-	variants_show(app->now->variants);
+	if (app->t->index == 0) /* they are the process's */
+		variants_show(app->now->variants);
 	take_sample(app);
 }
 

@@ -237,8 +237,14 @@ static void on_readable(evutil_socket_t fd, short what, void *ctx)
 	}
 	buf_commit(&l->in, (size_t)n);
 	l->heard_ns = gw_read_clock(l->t);
-	if (link_take_frames(l, &err) != 0)
-		go_down(l, err.text);
+	if (link_take_frames(l, &err) == 0)
+		return;
+	/* That it had gone, or was not there yet, is not why it does not come back. */
+	if (l->state != LINK_UP && !l->foreign) {
+		l->foreign = true;
+		l->told = false;
+	}
+	go_down(l, err.text);
 }
 
 /* ---- frames out ---- */
@@ -567,7 +573,7 @@ void engine_conn_hand(struct engine_conn *l, uint64_t id, const struct proto_han
 {
 	if (l->state != LINK_UP || asked_for(l, id) == NULL)
 		return;
-	/* One that is lost: the sequence waits in vain, until its deadline. */
+	/* As with a credit: its sequence would wait for pages in vain. */
 	if (proto_put_hand(&l->out, id, m) != 0)
 		l->overrun = true;
 	link_flush_soon(l);

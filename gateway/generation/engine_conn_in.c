@@ -80,7 +80,7 @@ static int on_hello(struct engine_conn *l, const uint8_t *p, size_t n, struct sl
 	flight_note(FLIGHT_ENGINE, 1, l->epoch, 0, 0, 0);
 	l->stopping = false;
 	l->backoff_ms = LINK_BACKOFF_MIN_MS;
-	l->told = false;
+	l->told = l->foreign = false;
 	link_send_erases(l);
 	log_info("connected to the engine%s%s (%u models)", l->name[0] != '\0' ? " " : "", l->name, m.n_models);
 	return 0;

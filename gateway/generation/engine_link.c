@@ -217,8 +217,10 @@ static bool can_serve(const struct engine_link *l, int model, int k)
 /* Does engine k get requests for the model? One that computes prompts for others does if no other engine can. */
 static bool is_candidate(const struct engine_link *l, int model, int k)
 {
-	if (!can_serve(l, model, k) || l->roles[k] != GW_ENGINE_PREFILL)
-		return can_serve(l, model, k);
+	if (!can_serve(l, model, k))
+		return false;
+	if (l->roles[k] != GW_ENGINE_PREFILL)
+		return true;
 	for (int i = 0; i < l->n_conns; i++)
 		if (l->roles[i] != GW_ENGINE_PREFILL && can_serve(l, model, i))
 			return false;
@@ -443,7 +445,7 @@ bool engine_link_admits(const struct engine_link *l, int model, uint64_t *retry_
 	uint64_t least = UINT64_MAX;
 	for (int k = 0; k < l->n_conns; k++) {
 		uint64_t ms = 0;
-		if (!can_serve(l, model, k))
+		if (!is_candidate(l, model, k))
 			continue;
 		if (engine_conn_admits(l->conns[k], l->local[model][k], &ms))
 			return true;
@@ -636,8 +638,10 @@ size_t engine_link_n_active(const struct engine_link *l, int k) { return engine_
 int engine_link_prefiller(const struct engine_link *l, int model)
 {
 	int best = -1;
+	uint64_t retry_ms;
 	for (int k = 0; k < l->n_conns; k++)
 		if (l->roles[k] == GW_ENGINE_PREFILL && engine_link_hands_over(l, model, k) &&
+		    engine_conn_admits(l->conns[k], l->local[model][k], &retry_ms) &&
 		    (best < 0 || engine_link_n_active(l, k) < engine_link_n_active(l, best)))
 			best = k;
 	return best;

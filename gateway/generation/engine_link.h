@@ -63,8 +63,8 @@ const struct link_model *engine_link_parent(const struct engine_link *l, const s
 const struct proto_stats *engine_link_stats(const struct engine_link *l);
 /* The last ones of a model, added up; zeros while the link is down. */
 const struct proto_figures *engine_link_figures(const struct engine_link *l, int model);
-/* False: so many requests for it fail on the engines that can serve it that none of them gets one more now. *retry_ms:
- * when one would. */
+/* False: so many requests for it fail on the engines that get its requests that none of them gets one more now.
+ * *retry_ms: when one would. */
 bool engine_link_admits(const struct engine_link *l, int model, uint64_t *retry_ms);
 /* Until the first token of a request that came now, as the model's engines last reported (LOAD) and with what was
  * submitted here since; of the engine where that is soonest. 0 too when nothing is known. */
@@ -83,7 +83,8 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
 int engine_link_role(const struct engine_link *l, int engine);
 /* Of a sequence; -1: it has none. */
 int engine_link_engine_of(const struct engine_link *l, uint64_t id);
-/* The engine of role prefill with the fewest requests that can compute prompts of the model for others; -1: none. */
+/* The engine of role prefill with the fewest requests that can compute prompts of the model for others, and whose
+ * errors do not limit it; -1: none. */
 int engine_link_prefiller(const struct engine_link *l, int model);
 /* Can this engine take pages of the model's prompts from others? */
 bool engine_link_hands_over(const struct engine_link *l, int model, int engine);

@@ -25,7 +25,7 @@ enum prefill_why {
 	PREFILL_SHORT,   /* too little of the prompt is missing */
 	PREFILL_QUEUE,   /* the prefill engine has too many requests */
 	PREFILL_TIER,    /* the request's priority yields */
-	PREFILL_NONE,    /* no prefill engine has the model now */
+	PREFILL_NONE,    /* no prefill engine has the model now, or errors limit those that have */
 	PREFILL_UNFIT,   /* the request's prompt or the model's pages can't be handed over */
 	PREFILL_REFUSED, /* the prefill engine's link took no more */
 	PREFILL_WHYS,

@@ -3,8 +3,8 @@
  * Latencies and lengths of answers, by tier and model: histograms that mean the same to an operator and to a dashboard
  * made for vLLM (names `vllm:…`, label model_name; the figures of all tiers together).
  *
- *   row     a tier, a model and a variant of it, if it has some; its metrics appear with its first answer. Names come from the configuration only, and
- *           there are at most LATENCY_ROWS rows: what is beyond shares the row `other`
+ *   row     a tier, a model and a variant of it, if it has some; its metrics appear with its first answer. Names come from
+ *           the configuration only, and there are at most LATENCY_ROWS rows: what is beyond shares the row `other`
  *   cells   a row's figures of one thread, which alone writes them, without a lock or an atomic addition; printing adds
  *           the threads' cells up
  *

@@ -189,14 +189,16 @@ static struct proto_submit copy_of(const struct shadow_ask *ask, int model)
 static void submit(struct shadow *sh)
 {
 	struct engine_link *link = sh->home->t->link;
-	const struct proto_submit req = sh->s;
+	uint64_t retry_ms;
 	sh->begun_ns = clock_now_ns();
 	sh->since_ns = sh->begun_ns;
-	if (engine_link_submit(link, &req, &listener, sh, &sh->id) != 0) {
+	/* The few requests that a failing engine gets are those of clients. */
+	if (!engine_link_admits(link, sh->s.model, &retry_ms) ||
+	    engine_link_submit(link, &sh->s, &listener, sh, &sh->id) != 0) {
 		end(sh, SHADOW_SKIPPED);
 		return;
 	}
-	engine_link_credit(link, sh->id, req.max_tokens);
+	engine_link_credit(link, sh->id, sh->s.max_tokens);
 	submit_frame_unref(sh->frame);
 	sh->frame = NULL;
 }

@@ -2,10 +2,10 @@
  *
  * Shadow traffic: a variant gets a copy of a request that another one has answered. The copy begins when that answer
  * has ended well, at the last priority, once nothing waits for the engines (soon, or not at all), and ends as soon as
- * something does; so it delays no request. Its tokens are dropped as they come. What is measured: latencies (of the
- * tier "shadow" and the model "shadow:NAME" in gateway/observe), how both answers ended, their lengths, whether their
- * first tokens are the same. It belongs to the tenant for the engine, where prefixes are erased with the tenant's, and
- * to nobody for quotas, records and usage.
+ * something does; so it delays no request. Nor does it begin while errors limit its model. Its tokens are dropped as
+ * they come. What is measured: latencies (of the tier "shadow" and the model "shadow:NAME" in gateway/observe), how
+ * both answers ended, their lengths, whether their first tokens are the same. It belongs to the tenant for the engine,
+ * where prefixes are erased with the tenant's, and to nobody for quotas, records and usage.
  *
  * A thread has one struct shadows, with at most SHADOW_MOST copies at once.
  */

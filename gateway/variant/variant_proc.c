@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/variant/variant_proc.h"
 
-/* sums[2]: the variant's answers, TRIAL_ANSWERS + TRIAL_VARIANT. Kept for a year without use. */
+/* sums[2]: the variant's answers, TRIAL_ANSWERS + TRIAL_VARIANT. Kept for a year without use, a batch's number for a
+ * week: longer than a gateway asks again without an answer. */
 static const char lua[] =
     "local function text(x) return string.format('%.0f', x) end\n"
     "local h = redis.call('HMGET', KEYS[1], 'gen', 'rolled', 'hand', 'weight', 'sums')\n"
@@ -9,16 +10,19 @@ static const char lua[] =
     "local weight, sums, mine = tonumber(h[4] or -1), {}, tonumber(ARGV[2])\n"
     "for v in string.gmatch(h[5] or '', '%-?%d+') do sums[#sums + 1] = tonumber(v) end\n"
     "local n = 0\n"
-    "while ARGV[n + 6] do n = n + 1 end\n"
+    "while ARGV[n + 7] do n = n + 1 end\n"
     "if mine > gen then\n"
     "  gen, rolled, hand, weight, sums = mine, 0, 0, tonumber(ARGV[5]), {}\n"
     "end\n"
     "local before = sums[2] or 0\n"
     "if mine == gen then\n"
     "  if rolled == 0 and hand == 0 then rolled, hand = tonumber(ARGV[3]), tonumber(ARGV[4]) end\n"
-    "  for i = 1, n do sums[i] = (sums[i] or 0) + tonumber(ARGV[i + 5]) end\n"
-    "  local all = {}\n"
-    "  for i = 1, n do all[i] = text(sums[i]) end\n"
+    "  local old, all = tonumber(redis.call('GET', KEYS[2]) or -1) >= tonumber(ARGV[6]), {}\n"
+    "  for i = 1, n do\n"
+    "    sums[i] = (sums[i] or 0) + (old and 0 or tonumber(ARGV[i + 6]))\n"
+    "    all[i] = text(sums[i])\n"
+    "  end\n"
+    "  if not old then redis.call('SET', KEYS[2], ARGV[6], 'PX', 604800000) end\n"
     "  redis.call('HSET', KEYS[1], 'gen', text(gen), 'rolled', text(rolled), 'hand', text(hand), 'weight', "
     "text(weight), 'sums', table.concat(all, ' '))\n"
     "  redis.call('PEXPIRE', KEYS[1], 31622400000)\n"

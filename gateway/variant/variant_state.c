@@ -19,6 +19,9 @@
 /* So long after it was made, the store that has not told counts as one that knows nothing. */
 enum { KNOWN_MS = 3000 };
 
+/* What an administrator has changed here, until the store has it. */
+enum order { ORDER_STATE = 1, ORDER_WEIGHT = 2 };
+
 struct variant_state {
 	struct list node;
 	unsigned refs; /* under the list's lock */
@@ -26,8 +29,11 @@ struct variant_state {
 	char of[VARIANT_NAME_BYTES], name[VARIANT_NAME_BYTES];
 	pthread_mutex_t lock; /* of what follows */
 	struct variant_word word;
+	unsigned ordered, asking; /* by an administrator here: bits of enum order; those that are on their way */
 	struct trial trial;
 	struct trial_sums total, sent;
+	int64_t batch; /* the number of what is sent */
+	bool unsure;   /* the store may have taken it */
 	bool sending, told;
 	bool logged; /* its rollback, of this generation */
 	uint64_t made_ns;
@@ -154,9 +160,9 @@ static void log_rollback(const struct variant_state *s, const struct trial_sums 
 /* before: as in trial_judge; INT64_MAX: the look is not to be taken. */
 static void judge(struct variant_state *s, int64_t before)
 {
-	const struct trial_sums sums = evidence_of(s);
 	if (is_rolled(s))
 		return;
+	const struct trial_sums sums = evidence_of(s);
 	s->word.rolled = trial_judge(&sums, before);
 	if (s->word.rolled == TRIAL_ALIKE)
 		return;
@@ -203,13 +209,21 @@ static void begin_again(struct variant_state *s)
 {
 	s->trial = (struct trial){.n_window = 0};
 	s->total = s->sent = (struct trial_sums){{0}};
-	s->logged = false;
+	s->unsure = s->logged = false;
+}
+
+/* A change during an exchange is not part of it. */
+static void order(struct variant_state *s, enum order what)
+{
+	s->ordered |= what;
+	s->asking &= ~(unsigned)what;
 }
 
 void variant_state_roll_back(struct variant_state *s)
 {
 	pthread_mutex_lock(&s->lock);
 	s->word.by_hand = true;
+	order(s, ORDER_STATE);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -220,6 +234,7 @@ void variant_state_restore(struct variant_state *s)
 	s->word.generation++;
 	s->word.rolled = TRIAL_ALIKE;
 	s->word.by_hand = false;
+	order(s, ORDER_STATE);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -229,24 +244,49 @@ void variant_state_set_weight(struct variant_state *s, int64_t weight)
 	s->word.generation++;
 	s->word.weight = weight;
 	begin_again(s);
+	order(s, ORDER_WEIGHT);
 	pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- the store ---- */
 
-bool variant_state_send(struct variant_state *s, struct variant_word *word, struct trial_sums *sums)
+static void fill_batch(struct variant_state *s)
+{
+	s->sent = s->trial.sums;
+	s->trial.sums = (struct trial_sums){{0}};
+	s->batch++;
+}
+
+bool variant_state_send(struct variant_state *s, struct variant_word *word, struct trial_sums *sums, int64_t *batch)
 {
 	pthread_mutex_lock(&s->lock);
 	const bool may = !s->sending;
 	if (may) {
-		s->sending = true;
-		s->sent = s->trial.sums;
-		s->trial.sums = (struct trial_sums){{0}};
+		if (!s->unsure)
+			fill_batch(s);
+		s->sending = s->unsure = true;
+		s->asking = s->ordered;
 		*word = s->word;
 		*sums = s->sent;
+		*batch = s->batch;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return may;
+}
+
+/* The store has a later generation than this process knew of, as after an outage: what an administrator has changed
+ * here is changed in that one, too. */
+static void order_again(struct variant_state *s, const struct variant_word *word)
+{
+	const struct variant_word own = s->word;
+	s->word = *word;
+	s->word.generation++;
+	if ((s->ordered & ORDER_WEIGHT) != 0)
+		s->word.weight = own.weight;
+	if ((s->ordered & ORDER_STATE) != 0) {
+		s->word.rolled = own.rolled;
+		s->word.by_hand = own.by_hand;
+	}
 }
 
 /* What another gateway decided counts here, too: it has logged it. */
@@ -256,8 +296,13 @@ static void adopt(struct variant_state *s, const struct variant_word *word)
 		return; /* an administrator has spoken here meanwhile */
 	if (word->generation > s->word.generation) {
 		begin_again(s);
+		if (s->ordered != 0) {
+			order_again(s, word);
+			return;
+		}
 		s->word = *word;
 	}
+	s->ordered &= ~s->asking;
 	s->word.weight = word->weight;
 	if (!is_rolled(s)) {
 		s->word.rolled = word->rolled;
@@ -271,12 +316,10 @@ void variant_state_told(struct variant_state *s, const struct variant_word *word
 {
 	pthread_mutex_lock(&s->lock);
 	s->sending = false;
-	if (word == NULL) {
-		add(&s->trial.sums, &s->sent);
-		s->sent = (struct trial_sums){{0}};
-	} else {
+	if (word != NULL) {
 		adopt(s, word);
 		s->told = true;
+		s->unsure = false;
 		if (word->generation == s->word.generation) {
 			s->sent = (struct trial_sums){{0}};
 			s->total = *sums;

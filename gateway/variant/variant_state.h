@@ -2,10 +2,11 @@
  *
  * The state of one variant in this process, shared by its threads. Any thread; one lock each.
  *
- * The evidence is in three parts: what the store had when it was last asked (total), what is on its way there (sent),
- * and what came since (the trial's sums). All together are what is judged.
+ * The evidence is in three parts: what the store had when it was last asked (total), the batch that is on its way there
+ * (sent), and what came since (the trial's sums). All together are what is judged. A store that does not answer may
+ * have taken the batch none the less, so the same one is sent again, and its number makes it count once.
  *
- * `generation` counts an administrator's restorations: evidence of an earlier one is dropped.
+ * `generation` counts an administrator's restorations and weights: evidence of an earlier one is dropped.
  */
 #ifndef GATEWAY_VARIANT_STATE_H
 #define GATEWAY_VARIANT_STATE_H
@@ -49,7 +50,7 @@ double variant_state_weight(struct variant_state *s, double configured);
 /* An answer of one arm. */
 void variant_state_take(struct variant_state *s, enum trial_arm arm, const struct trial_answer *a);
 /* An administrator: rolls back, restores with new evidence, sets a weight (thousandths; VARIANT_NO_WEIGHT: as
- * configured). The store learns of it next. */
+ * configured). The store learns of it next, or as soon as it answers again. */
 void variant_state_roll_back(struct variant_state *s);
 void variant_state_restore(struct variant_state *s);
 void variant_state_set_weight(struct variant_state *s, int64_t weight);
@@ -58,10 +59,10 @@ void variant_state_set_weight(struct variant_state *s, int64_t weight);
 
 /* Up to `room` states, each with a reference. Returns how many. */
 size_t variant_states_list(struct variant_state **out, size_t room);
-/* What to send: *word, and *sums, which count as sent. False: an exchange is under way. */
-bool variant_state_send(struct variant_state *s, struct variant_word *word, struct trial_sums *sums);
+/* What to send: *word, and the batch *sums with its number. False: an exchange is under way. */
+bool variant_state_send(struct variant_state *s, struct variant_word *word, struct trial_sums *sums, int64_t *batch);
 /* The store's reply: its word, its sums and how many answers the variant had before. Judges them. NULL: it did not
- * take them. */
+ * answer. */
 void variant_state_told(struct variant_state *s, const struct variant_word *word, const struct trial_sums *sums,
 			int64_t before);
 

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "cache/cache.h"
+#include "gateway/loop/random.h"
 #include "gateway/loop/thread.h"
 #include "gateway/loop/timer.h"
 #include "gateway/variant/variant_proc.h"
@@ -13,8 +14,9 @@
 
 enum {
 	TICK_MS = 250,
-	ROOM = 256, /* states of a round; a configuration has fewer */
-	N_ARGS = 4 + TRIAL_SUMS,
+	ROOM = 256,  /* states of a round; a configuration has fewer */
+	N_WORDS = 5, /* arguments before the sums */
+	N_ARGS = N_WORDS + TRIAL_SUMS,
 };
 
 static const char tenant[] = "sluice-variants";
@@ -23,6 +25,7 @@ struct variant_sync {
 	struct gw_thread *t;
 	struct gw_timer timer;
 	struct cache_op op;
+	uint64_t sender;                   /* a random number of this process */
 	struct variant_state *round[ROOM]; /* references; [at] is under way */
 	size_t n, at;
 };
@@ -61,21 +64,24 @@ static void on_merged(struct cache_op *op, const struct cache_result *r)
 
 static void merge(struct variant_sync *s, struct variant_state *state)
 {
-	const uint64_t part = variant_state_key(state);
+	const uint64_t parts[] = {variant_state_key(state), s->sender};
 	struct variant_word word;
 	struct trial_sums sums;
 	struct cache_value args[N_ARGS];
-	struct cache_key key;
-	if (!variant_state_send(state, &word, &sums))
+	struct cache_key keys[2];
+	int64_t batch;
+	if (!variant_state_send(state, &word, &sums, &batch))
 		BUG("two exchanges of one variant");
 	args[0] = (struct cache_value){.i = word.generation};
 	args[1] = (struct cache_value){.i = word.rolled};
 	args[2] = (struct cache_value){.i = word.by_hand};
 	args[3] = (struct cache_value){.i = word.weight};
+	args[4] = (struct cache_value){.i = batch};
 	for (int i = 0; i < TRIAL_SUMS; i++)
-		args[4 + i] = (struct cache_value){.i = sums.of[i]};
-	cache_key_make(&key, CACHE_SHARED, tenant, &part, sizeof part);
-	cache_eval(s->t->cache, &s->op, &variant_merge, &key, 1, args, N_ARGS, on_merged);
+		args[N_WORDS + i] = (struct cache_value){.i = sums.of[i]};
+	cache_key_make(&keys[0], CACHE_SHARED, tenant, parts, sizeof *parts);
+	cache_key_make(&keys[1], CACHE_SHARED, tenant, parts, sizeof parts);
+	cache_eval(s->t->cache, &s->op, &variant_merge, keys, 2, args, N_ARGS, on_merged);
 }
 
 static void next(struct variant_sync *s)
@@ -98,8 +104,10 @@ static void on_timer(struct gw_timer *timer)
 struct variant_sync *variant_sync_create(struct gw_thread *t)
 {
 	struct variant_sync *s = sl_zalloc(sizeof *s);
-	if (s == NULL)
+	if (s == NULL || !random_u64(&s->sender)) {
+		sl_free(s);
 		return NULL;
+	}
 	s->t = t;
 	gw_timer_init(&s->timer, on_timer);
 	gw_timer_start(&t->timers, &s->timer, 0);

@@ -9,7 +9,7 @@
 struct gw_thread;
 struct variant_sync;
 
-/* t->cache must be there. NULL: no memory. */
+/* t->cache must be there. NULL: no memory, or no random number. */
 struct variant_sync *variant_sync_create(struct gw_thread *t);
 void variant_sync_destroy(struct variant_sync *s); /* NULL allowed */
 

@@ -99,6 +99,46 @@ static void another_version_is_refused(void **state)
 	come_up(r);
 }
 
+/* Of what was logged since, the lines that have these words. */
+static int lines_with(FILE *log, const char *words)
+{
+	char line[1024];
+	int n = 0;
+	rewind(log);
+	while (fgets(line, sizeof line, log) != NULL)
+		n += strstr(line, words) != NULL;
+	return n;
+}
+
+/* An engine is replaced by one of the version before: it says so with BYE, each time that it is asked. */
+static void another_version_is_named_once(void **state)
+{
+	struct rig *r = *state;
+	struct sl_buf b;
+	char words[64];
+	const struct proto_bye bye = {.reason = {"no", 2}};
+	snprintf(words, sizeof words, "speaks protocol version %d, this is %d", PROTO_VERSION - 1, PROTO_VERSION);
+	come_up(r);
+	FILE *log = tmpfile();
+	const int before = dup(STDERR_FILENO);
+	assert_true(log != NULL && before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
+	for (int i = 0; i < 3; i++) {
+		char byte;
+		await_connection(r);
+		expect(r, PROTO_HELLO);
+		buf_init(&b, 4096);
+		assert_int_equal(proto_put_bye(&b, &bye), 0);
+		buf_data(&b)[5] = PROTO_VERSION - 1;
+		say(r, &b);
+		TURN_UNTIL(r, recv(r->fd, &byte, 1, MSG_DONTWAIT) == 0);
+	}
+	come_up(r);
+	assert_true(dup2(before, STDERR_FILENO) >= 0);
+	close(before);
+	assert_int_equal(lines_with(log, words), 1);
+	fclose(log);
+}
+
 static void bye_ends_it_and_it_comes_back(void **state)
 {
 	struct rig *r = *state;
@@ -450,17 +490,12 @@ static void choices_of_the_abandoned_are_told_to_nobody(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(both_sides_say_hello),
-	    TEST(adapters_have_two_names),
-	    TEST(another_version_is_refused),
-	    TEST(bye_ends_it_and_it_comes_back),
-	    TEST(each_malformed_frame_closes_it_and_tells_once),
-	    TEST(frames_may_be_cut_anywhere),
-	    TEST(frames_of_unknown_sequences_are_ignored),
-	    TEST(a_callback_may_forget),
-	    TEST(an_abandoned_sequence_ends_with_the_engines_word),
-	    TEST(counts_are_answered_once),
-	    TEST(choices_of_the_abandoned_are_told_to_nobody),
+	    TEST(both_sides_say_hello),          TEST(adapters_have_two_names),
+	    TEST(another_version_is_refused),    TEST(another_version_is_named_once),
+	    TEST(bye_ends_it_and_it_comes_back), TEST(each_malformed_frame_closes_it_and_tells_once),
+	    TEST(frames_may_be_cut_anywhere),    TEST(frames_of_unknown_sequences_are_ignored),
+	    TEST(a_callback_may_forget),         TEST(an_abandoned_sequence_ends_with_the_engines_word),
+	    TEST(counts_are_answered_once),      TEST(choices_of_the_abandoned_are_told_to_nobody),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "gateway/admission/error_limit.h"
+#include "gateway/admission/error_limits.h"
 #include "gateway/generation/hand_over.h"
 #include "link_pair.h"
 
@@ -260,6 +262,44 @@ static void prefill_engines_get_requests_last(void **state)
 	drop_other(&o);
 }
 
+/* So many that one of them still runs and no other is admitted. */
+static void fail_often(int engine)
+{
+	const struct error_limit_key key = {engine, 0, "engine", "m"};
+	error_limits_enter(&key, clock_now_ns());
+	for (int i = 0; i < ERROR_LIMIT_LEAST; i++) {
+		error_limits_enter(&key, clock_now_ns());
+		error_limits_error(&key, 0, false, clock_now_ns());
+		error_limits_leave(&key, 0, clock_now_ns());
+	}
+}
+
+/* An engine of role prefill gets no prompts while its errors limit it, and what limits the other one refuses requests,
+ * whatever this one could take. */
+static void errors_limit_each_role(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	struct prefill_choice c;
+	struct seq *s = &r->seqs[0];
+	uint64_t retry_ms;
+	error_limits_clear();
+	set_out(r, &o, s, CAN);
+	fail_often(1);
+	assert_true(engine_link_admits(r->link, 0, &retry_ms));
+	assert_int_equal(engine_link_prefiller(r->link, 0), -1);
+	assert_null(begin(r, s, &c));
+	assert_int_equal(c.why, PREFILL_NONE);
+	error_limits_clear();
+	fail_often(0);
+	assert_false(engine_link_admits(r->link, 0, &retry_ms));
+	assert_true(retry_ms >= 1);
+	assert_int_equal(engine_link_prefiller(r->link, 0), 1);
+	engine_link_forget(r->link, s->id);
+	error_limits_clear();
+	drop_other(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +311,7 @@ int main(void)
 	    TEST(others_stay_local),
 	    TEST(prompt_logprobs_stay_local),
 	    TEST(prefill_engines_get_requests_last),
+	    TEST(errors_limit_each_role),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

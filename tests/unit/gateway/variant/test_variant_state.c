@@ -42,24 +42,31 @@ static void what_is_sent_counts_once(void **state)
 	struct variant_state *s = fresh();
 	struct variant_word word;
 	struct trial_sums sums, store = {{0}};
+	int64_t batch, again;
 	take(s, TRIAL_BASE, false, 1);
-	assert_true(variant_state_send(s, &word, &sums));
-	assert_false(variant_state_send(s, &word, &sums));
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	assert_false(variant_state_send(s, &word, &sums, &batch));
 	assert_int_equal(sums.of[TRIAL_ANSWERS], 1);
 	take(s, TRIAL_BASE, false, 2);
 	assert_int_equal(answers(s, TRIAL_BASE), 2);
-	/* The store fails: it is still here. */
-	variant_state_told(s, NULL, NULL, 0);
-	assert_int_equal(answers(s, TRIAL_BASE), 2);
-	assert_true(variant_state_send(s, &word, &sums));
-	assert_int_equal(sums.of[TRIAL_ANSWERS], 2);
-	/* The store has them, and ten of another gateway's. */
+	/* The store does not answer: the same batch goes there again, and not what came since. */
+	for (int i = 0; i < 3; i++) {
+		variant_state_told(s, NULL, NULL, 0);
+		assert_int_equal(answers(s, TRIAL_BASE), 2);
+		assert_true(variant_state_send(s, &word, &sums, &again));
+		assert_int_equal(again, batch);
+		assert_int_equal(sums.of[TRIAL_ANSWERS], 1);
+	}
+	/* The store has it, and ten of another gateway's. */
+	store.of[TRIAL_ANSWERS] = 11;
+	variant_state_told(s, &word, &store, 0);
+	assert_int_equal(answers(s, TRIAL_BASE), 12);
+	assert_true(variant_state_send(s, &word, &sums, &again));
+	assert_true(again > batch);
+	assert_int_equal(sums.of[TRIAL_ANSWERS], 1);
 	store.of[TRIAL_ANSWERS] = 12;
 	variant_state_told(s, &word, &store, 0);
 	assert_int_equal(answers(s, TRIAL_BASE), 12);
-	assert_true(variant_state_send(s, &word, &sums));
-	assert_int_equal(sums.of[TRIAL_ANSWERS], 0);
-	variant_state_told(s, &word, &store, 0);
 	variant_state_unref(s);
 }
 
@@ -69,13 +76,14 @@ static void another_gateways_decision_counts(void **state)
 	struct variant_state *s = fresh();
 	struct variant_word word;
 	struct trial_sums sums, none = {{0}};
-	assert_true(variant_state_send(s, &word, &sums));
+	int64_t batch;
+	assert_true(variant_state_send(s, &word, &sums, &batch));
 	word.rolled = TRIAL_SLOW;
 	variant_state_told(s, &word, &none, 0);
 	assert_int_equal(variant_state_view(s).word.rolled, TRIAL_SLOW);
 	assert_true(variant_state_weight(s, 9) == 0);
 	/* Another administrator restores it and gives it a weight. */
-	assert_true(variant_state_send(s, &word, &sums));
+	assert_true(variant_state_send(s, &word, &sums, &batch));
 	word = (struct variant_word){.generation = 3, .weight = 2500};
 	variant_state_told(s, &word, &none, 0);
 	assert_true(variant_state_weight(s, 9) == 2.5);
@@ -88,21 +96,61 @@ static void an_administrator_is_not_overruled_by_an_old_reply(void **state)
 	struct variant_state *s = fresh();
 	struct variant_word word, old;
 	struct trial_sums sums, store = {{0}};
+	int64_t batch;
 	take(s, TRIAL_VARIANT, true, 1);
-	assert_true(variant_state_send(s, &old, &sums));
+	assert_true(variant_state_send(s, &old, &sums, &batch));
 	variant_state_restore(s);
 	old.rolled = TRIAL_FAILS;
 	store.of[TRIAL_ANSWERS + TRIAL_VARIANT] = 400;
 	variant_state_told(s, &old, &store, 0);
 	assert_int_equal(variant_state_view(s).word.rolled, TRIAL_ALIKE);
 	assert_int_equal(answers(s, TRIAL_VARIANT), 0);
-	assert_true(variant_state_send(s, &word, &sums));
+	assert_true(variant_state_send(s, &word, &sums, &batch));
 	assert_int_equal(word.generation, 1);
 	assert_int_equal(sums.of[TRIAL_ANSWERS + TRIAL_VARIANT], 0);
 	variant_state_told(s, NULL, NULL, 0);
 	variant_state_roll_back(s);
 	assert_true(variant_state_weight(s, 9) == 0);
 	assert_true(variant_state_view(s).word.by_hand);
+	variant_state_unref(s);
+}
+
+/* The store could not be asked, and knows of later generations than this process does. */
+static void an_administrator_is_not_overruled_by_a_store_that_comes_back(void **state)
+{
+	(void)state;
+	static const struct variant_word later = {.generation = 5, .weight = 2500};
+	struct variant_state *s = fresh();
+	struct variant_word word;
+	struct trial_sums sums, store = {{0}};
+	int64_t batch;
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	variant_state_roll_back(s);
+	variant_state_told(s, NULL, NULL, 0);
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	assert_int_equal(word.generation, 0);
+	store.of[TRIAL_ANSWERS + TRIAL_VARIANT] = 400;
+	variant_state_told(s, &later, &store, 0);
+	assert_true(variant_state_view(s).word.by_hand);
+	/* It is said again, to what the store has, whose weight stays. */
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	assert_int_equal(word.generation, 6);
+	assert_int_equal(word.weight, 2500);
+	assert_true(word.by_hand);
+	variant_state_told(s, &word, &sums, 0);
+	/* Once the store has it, another administrator's word counts. */
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	word = (struct variant_word){.generation = 7, .weight = 2500};
+	variant_state_told(s, &word, &sums, 0);
+	assert_true(variant_state_weight(s, 9) == 2.5);
+	/* A weight that is set while an exchange is under way. */
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	variant_state_set_weight(s, 1000);
+	word = (struct variant_word){.generation = 9, .by_hand = true, .weight = 4000};
+	variant_state_told(s, &word, &sums, 0);
+	assert_true(variant_state_view(s).word.by_hand);
+	assert_int_equal(variant_state_view(s).word.generation, 10);
+	assert_int_equal(variant_state_view(s).word.weight, 1000);
 	variant_state_unref(s);
 }
 
@@ -114,11 +162,12 @@ static void the_look_is_taken_by_one_reply(void **state)
 		struct variant_state *s = fresh();
 		struct variant_word word;
 		struct trial_sums sums, store = {{0}};
+		int64_t batch;
 		store.of[TRIAL_ANSWERS + TRIAL_VARIANT] = TRIAL_LOOK;
 		store.of[TRIAL_EVENTS] = 115;
 		store.of[TRIAL_HITS] = 13;
 		store.of[TRIAL_EXPECTED] = 5750000;
-		assert_true(variant_state_send(s, &word, &sums));
+		assert_true(variant_state_send(s, &word, &sums, &batch));
 		variant_state_told(s, &word, &store, before);
 		assert_int_equal(variant_state_view(s).word.rolled, before < TRIAL_LOOK ? TRIAL_FAILS : TRIAL_ALIKE);
 		take(s, TRIAL_VARIANT, false, 1);
@@ -135,8 +184,9 @@ static void *answer_often(void *arg)
 	for (uint64_t i = 0; i < EACH; i++) {
 		struct variant_word word;
 		struct trial_sums sums;
+		int64_t batch;
 		take(s, i % 3 == 0 ? TRIAL_VARIANT : TRIAL_BASE, false, i);
-		if (i % 7 == 0 && variant_state_send(s, &word, &sums))
+		if (i % 7 == 0 && variant_state_send(s, &word, &sums, &batch))
 			variant_state_told(s, NULL, NULL, 0);
 	}
 	return NULL;
@@ -177,7 +227,8 @@ static void one_key_is_one_state(void **state)
 struct world {
 	struct rig g;
 	struct answer a;
-	struct cache_key key;
+	struct cache_key keys[2];
+	int64_t batch;
 };
 
 static int set_up(void **state, bool redis)
@@ -195,7 +246,8 @@ static int set_up(void **state, bool redis)
 	rig_open_with(&w.g, gateway_procs, GATEWAY_PROCS);
 	if (redis)
 		rig_turn_until_state(&w.g, CACHE_IS_UP);
-	cache_key_make(&w.key, CACHE_SHARED, "sluice-variants", "k", 1);
+	cache_key_make(&w.keys[0], CACHE_SHARED, "sluice-variants", "k", 1);
+	cache_key_make(&w.keys[1], CACHE_SHARED, "sluice-variants", "kg", 2);
 	*state = &w;
 	return 0;
 }
@@ -213,16 +265,17 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Adds n to every sum; the reply's words, and the last sum. */
-static void merge(struct world *w, const int64_t word[4], int64_t n, const int64_t expected[6])
+/* A batch that adds n to every sum; the reply's words, and the last sum. */
+static void merge_batch(struct world *w, const int64_t word[4], int64_t batch, int64_t n, const int64_t expected[6])
 {
-	struct cache_value args[4 + TRIAL_SUMS];
+	struct cache_value args[5 + TRIAL_SUMS];
 	for (int i = 0; i < 4; i++)
 		args[i] = (struct cache_value){.i = word[i]};
+	args[4] = (struct cache_value){.i = batch};
 	for (int i = 0; i < TRIAL_SUMS; i++)
-		args[4 + i] = (struct cache_value){.i = n};
+		args[5 + i] = (struct cache_value){.i = n};
 	answer_reset(&w->a);
-	cache_eval(w->g.cl, &w->a.op, &variant_merge, &w->key, 1, args, 4 + TRIAL_SUMS, on_answer);
+	cache_eval(w->g.cl, &w->a.op, &variant_merge, w->keys, 2, args, 5 + TRIAL_SUMS, on_answer);
 	const struct cache_result *r = rig_wait(&w->g, &w->a);
 	assert_int_equal(r->code, 0);
 	assert_false(r->degraded);
@@ -231,6 +284,11 @@ static void merge(struct world *w, const int64_t word[4], int64_t n, const int64
 		assert_int_equal(r->values[i].i, expected[i]);
 	for (int i = 0; i < TRIAL_SUMS; i++)
 		assert_int_equal(r->values[VARIANT_MERGE_WORDS + i].i, expected[5]);
+}
+
+static void merge(struct world *w, const int64_t word[4], int64_t n, const int64_t expected[6])
+{
+	merge_batch(w, word, ++w->batch, n, expected);
 }
 
 #define W(gen, rolled, hand, weight) \
@@ -254,16 +312,36 @@ static void sums_add_up_and_words_stay(void **state)
 	merge(w, W(1, 0, 0, 7), 3, R(1, 0, 1, 2500, 2, 5));
 }
 
+/* A gateway that got no reply sends its batch again; the first one may come late, after the next one even. */
+static void a_batch_counts_once(void **state)
+{
+	struct world *w = state_of(state);
+	const struct cache_key own = w->keys[1];
+	merge_batch(w, W(0, 0, 0, -1), 1, 5, R(0, 0, 0, -1, 0, 5));
+	merge_batch(w, W(0, 0, 0, -1), 1, 5, R(0, 0, 0, -1, 5, 5));
+	merge_batch(w, W(0, 0, 0, -1), 2, 3, R(0, 0, 0, -1, 5, 8));
+	merge_batch(w, W(0, 0, 0, -1), 1, 5, R(0, 0, 0, -1, 8, 8));
+	/* What it decided counts in any case. */
+	merge_batch(w, W(0, 2, 0, -1), 2, 3, R(0, 2, 0, -1, 8, 8));
+	/* Another gateway's numbers are its own. */
+	cache_key_make(&w->keys[1], CACHE_SHARED, "sluice-variants", "kh", 2);
+	merge_batch(w, W(0, 0, 0, -1), 1, 1, R(0, 2, 0, -1, 8, 9));
+	w->keys[1] = own;
+	merge_batch(w, W(0, 0, 0, -1), 3, 1, R(0, 2, 0, -1, 9, 10));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_is_sent_counts_once),
 	    cmocka_unit_test(another_gateways_decision_counts),
 	    cmocka_unit_test(an_administrator_is_not_overruled_by_an_old_reply),
+	    cmocka_unit_test(an_administrator_is_not_overruled_by_a_store_that_comes_back),
 	    cmocka_unit_test(the_look_is_taken_by_one_reply),
 	    cmocka_unit_test(threads_lose_no_answer),
 	    cmocka_unit_test(one_key_is_one_state),
 	    ON_BOTH(sums_add_up_and_words_stay),
+	    ON_BOTH(a_batch_counts_once),
 	};
 	return cmocka_run_group_tests(tests, start_server, stop_server);
 }
