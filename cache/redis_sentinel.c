@@ -64,16 +64,11 @@ static void closed(void *ctx)
 
 static void take(struct sentinel_ask *a, const redisReply *r)
 {
-	if (r->type == REDIS_REPLY_ERROR)
-		snprintf(a->why, sizeof a->why, "%.120s", r->str);
-	else if (r->type == REDIS_REPLY_NIL)
-		snprintf(a->why, sizeof a->why, "it knows no Redis of that name");
-	else if (r->type == REDIS_REPLY_ARRAY && r->elements == 2 && r->element[0]->type == REDIS_REPLY_STRING &&
-		 r->element[1]->type == REDIS_REPLY_STRING &&
-		 sentinel_names_host(r->element[0]->str, (size_t)r->element[0]->len, r->element[1]->str, &a->port))
-		snprintf(a->host, sizeof a->host, "%s", r->element[0]->str);
+	const char *why = NULL, *host = sentinel_named(r, &a->port, &why);
+	if (host != NULL)
+		snprintf(a->host, sizeof a->host, "%s", host);
 	else
-		snprintf(a->why, sizeof a->why, "an answer that a sentinel doesn't give");
+		snprintf(a->why, sizeof a->why, "%.120s", why);
 }
 
 static void on_address(redisAsyncContext *ac, void *reply, void *ctx)

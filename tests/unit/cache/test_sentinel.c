@@ -6,6 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@
 #include <event2/listener.h>
 
 #include "base/fault.h"
+#include "cache/redis_check.h"
 #include "cache/sentinel.h"
 #include "tests/support/cache_rig.h"
 
@@ -163,6 +165,7 @@ static void useless_answers_are_named(void **state)
 		     {"-NOAUTH Authentication required.\r\n", "NOAUTH", false},
 		     {"*2\r\n$9\r\n127.0.0.1\r\n$1\r\n0\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*2\r\n$9\r\n127.0.0.1\r\n$6\r\n999999\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n$5\r\n65536\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*2\r\n$4\r\na/;b\r\n$4\r\n6379\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*3\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n", "an answer that a sentinel doesn't give", false},
@@ -244,12 +247,83 @@ static void it_ends_during_a_lookup(void **state)
 	close_player(&p);
 }
 
+/* ---- the doctor's look ---- */
+
+/* A sentinel on a thread of its own, since redis_check blocks: it answers one connection. */
+struct speaker {
+	int fd, port;
+	const char *answer;
+};
+
+static void *speak(void *arg)
+{
+	struct speaker *s = arg;
+	char question[512];
+	int fd = accept(s->fd, NULL, NULL);
+	if (fd >= 0 && read(fd, question, sizeof question) > 0)
+		(void)!write(fd, s->answer, strlen(s->answer));
+	if (fd >= 0)
+		close(fd);
+	return NULL;
+}
+
+static int check_with(const char *answer, struct redis_facts *facts, struct sl_err *err)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t room = sizeof at;
+	struct speaker s = {.fd = socket(AF_INET, SOCK_STREAM, 0), .answer = answer};
+	struct cache_config cfg;
+	char address[64];
+	pthread_t thread;
+	assert_int_equal(bind(s.fd, (void *)&at, sizeof at) | listen(s.fd, 1) | getsockname(s.fd, (void *)&at, &room),
+			 0);
+	snprintf(address, sizeof address, "sentinel:main@127.0.0.1:%d", ntohs(at.sin_port));
+	cache_config_init(&cfg);
+	cfg.address = address;
+	cfg.connect_timeout_ms = RIG_PATIENCE_MS;
+	assert_int_equal(pthread_create(&thread, NULL, speak, &s), 0);
+	int rc = redis_check(&cfg, facts, err);
+	pthread_join(thread, NULL);
+	close(s.fd);
+	return rc;
+}
+
+static void the_doctor_names_useless_answers(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *answer, *says;
+		bool refused;
+	} cases[] = {{"*-1\r\n", "it knows no Redis of that name", false},
+		     {"-NOAUTH Authentication required.\r\n", "NOAUTH", true},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n$5\r\n65536\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n$-1\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$-1\r\n$4\r\n6379\r\n", "an answer that a sentinel doesn't give", false},
+		     {"+PONG\r\n", "an answer that a sentinel doesn't give", false},
+		     {"", "no answer to SENTINEL", false}};
+	for (size_t i = 0; i < N(cases); i++) {
+		struct redis_facts facts;
+		struct sl_err err = {0};
+		assert_int_not_equal(check_with(cases[i].answer, &facts, &err), 0);
+		if (strstr(err.text, "the sentinel at 127.0.0.1, port") == NULL ||
+		    strstr(err.text, cases[i].says) == NULL)
+			fail_msg("%zu: %s", i, err.text);
+		assert_true(facts.of_sentinel);
+		assert_int_equal(facts.is_refused, cases[i].refused);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(addresses_are_read),    cmocka_unit_test(useless_answers_are_named),
-	    cmocka_unit_test(the_named_one_is_used), cmocka_unit_test(a_password_is_for_the_sentinel),
-	    cmocka_unit_test(a_mute_one_is_left),    cmocka_unit_test(it_ends_during_a_lookup),
+	    cmocka_unit_test(addresses_are_read),
+	    cmocka_unit_test(useless_answers_are_named),
+	    cmocka_unit_test(the_named_one_is_used),
+	    cmocka_unit_test(a_password_is_for_the_sentinel),
+	    cmocka_unit_test(a_mute_one_is_left),
+	    cmocka_unit_test(it_ends_during_a_lookup),
+	    cmocka_unit_test(the_doctor_names_useless_answers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
