@@ -16,7 +16,8 @@
 enum {
 	MAX_SENTINELS = 8,
 	SENTINEL_NAME_MOST = 64,
-	SENTINEL_HOST_MOST = 256, /* with the final zero, as a sentinel may name a host */
+	SENTINEL_MOST_LOOKUPS = 32, /* of names that sentinels answer, at once in a process */
+	SENTINEL_HOST_MOST = 256,   /* with the final zero, as a sentinel may name a host */
 };
 
 struct sentinel_set {

@@ -5,10 +5,15 @@
  * failover are in tests/e2e/sentinel.test.mjs.
  */
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -235,16 +240,54 @@ static void a_mute_one_is_left(void **state)
 	close_player(&p);
 }
 
-/* Destroyed while a name is looked up: the thread frees what is left. */
-static void it_ends_during_a_lookup(void **state)
+/* ---- a resolver that hangs ---- */
+
+static atomic_int n_hanging;
+static sem_t released;
+
+/* In place of the C library's. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
+{
+	static _Thread_local int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+	const bool numeric = hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0; /* needs no resolver */
+	if (!numeric && host != NULL && strcmp(host, "hangs.invalid") == 0) {
+		atomic_fetch_add(&n_hanging, 1);
+		while (sem_wait(&released) != 0)
+			;
+		atomic_fetch_sub(&n_hanging, 1);
+		return EAI_AGAIN;
+	}
+	if (real == NULL)
+		*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(host, port, hints, out);
+}
+
+/* Each attempt leaves a thread that waits for the resolver, up to a bound; all of them outlive the client. */
+static void lookups_that_hang_are_bounded(void **state)
 {
 	(void)state;
 	struct player p;
-	open_player(&p, "*2\r\n$9\r\nlocalhost\r\n$5\r\n%05d\r\n", NULL);
-	rig_turn_until(&p.g, &p.n_questions, 1);
-	for (int i = 0; i < 3; i++)
-		event_base_loop(p.g.base, EVLOOP_NONBLOCK);
+	open_player(&p, "", NULL);
+	cache_client_destroy(p.g.cl);
+	cache_destroy(p.g.cache);
+	assert_int_equal(sem_init(&released, 0, 0), 0);
+	p.answer = "*2\r\n$13\r\nhangs.invalid\r\n$4\r\n6379\r\n";
+	p.g.cfg.connect_timeout_ms = 30;
+	rig_open(&p.g);
+	const uint64_t end = clock_now_ns() + RIG_PATIENCE_MS * NS_PER_MS;
+	while (strstr(cache_client_state_text(p.g.cl), "no memory or thread to look up hangs.invalid") == NULL) {
+		assert_true(clock_now_ns() < end);
+		rig_turn_until(&p.g, &p.n_questions, p.n_questions + 1);
+	}
 	close_player(&p);
+	while (atomic_load(&n_hanging) < SENTINEL_MOST_LOOKUPS && clock_now_ns() < end)
+		sched_yield();
+	assert_int_equal(atomic_load(&n_hanging), SENTINEL_MOST_LOOKUPS);
+	for (int i = 0; i < SENTINEL_MOST_LOOKUPS; i++)
+		sem_post(&released);
+	while (atomic_load(&n_hanging) > 0 && clock_now_ns() < end)
+		sched_yield();
+	assert_int_equal(atomic_load(&n_hanging), 0);
 }
 
 /* ---- the doctor's look ---- */
@@ -322,7 +365,7 @@ int main(void)
 	    cmocka_unit_test(the_named_one_is_used),
 	    cmocka_unit_test(a_password_is_for_the_sentinel),
 	    cmocka_unit_test(a_mute_one_is_left),
-	    cmocka_unit_test(it_ends_during_a_lookup),
+	    cmocka_unit_test(lookups_that_hang_are_bounded),
 	    cmocka_unit_test(the_doctor_names_useless_answers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
