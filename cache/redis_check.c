@@ -6,12 +6,10 @@
 #include <string.h>
 #include <sys/time.h>
 
-#include <hiredis/hiredis.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "cache/sentinel.h"
+#include "cache/redis_priv.h"
 
 enum { PINGS = 5, SECRET_MOST = 1024, ADDRESS_MOST = 256 };
 
@@ -146,30 +144,39 @@ static int examine(struct check *c, const struct cache_config *cfg)
 	return rc;
 }
 
+/* Connects to one sentinel and authenticates there. 0, or *err. */
+static int greet_sentinel(struct check *c, const struct cache_config *cfg, const struct sentinel_place *at,
+			  struct timeval limit)
+{
+	c->redis = redisConnectWithTimeout(at->host, at->port, limit);
+	if (c->redis == NULL || c->redis->err != 0 || redisSetTimeout(c->redis, limit) != REDIS_OK)
+		return sl_errf(c->err, SL_EIO, "%s", c->redis == NULL ? "no memory" : c->redis->errstr);
+	return log_in(c, NULL, cfg->sentinel_password_file);
+}
+
 /* Into an address "HOST:PORT"; false: this sentinel does not know, with *err. */
 static bool ask_one(struct check *c, const struct cache_config *cfg, const struct sentinel_set *set,
 		    struct timeval limit, size_t i, char *out, size_t room)
 {
 	const struct sentinel_place *at = &set->of[i];
-	int port = 0;
-	c->redis = redisConnectWithTimeout(at->host, at->port, limit);
-	bool up = c->redis != NULL && c->redis->err == 0 && redisSetTimeout(c->redis, limit) == REDIS_OK;
-	if (!up)
-		sl_errf(c->err, SL_EIO, "the sentinel at %s, port %d: %s", at->host, at->port,
-			c->redis == NULL ? "no memory" : c->redis->errstr);
-	up = up && log_in(c, NULL, cfg->sentinel_password_file) == 0;
-	redisReply *r = up ? ask(c, 3, (const char *[]){"SENTINEL", "GET-MASTER-ADDR-BY-NAME", set->name}) : NULL;
-	if (r != NULL && r->type == REDIS_REPLY_ARRAY && r->elements == 2 &&
-	    sentinel_names_host(r->element[0]->str, r->element[0]->len, r->element[1]->str, &port))
-		snprintf(out, room, strchr(r->element[0]->str, ':') != NULL ? "[%s]:%d" : "%s:%d", r->element[0]->str,
-			 port);
-	else if (r != NULL)
-		sl_errf(c->err, SL_EINVAL, "the sentinel at %s, port %d knows no Redis named %s", at->host, at->port,
-			set->name);
+	const char *why = c->err->text, *host = NULL;
+	int port;
+	*c->facts = (struct redis_facts){.of_sentinel = true};
+	redisReply *r = greet_sentinel(c, cfg, at, limit) == 0
+			    ? ask(c, 3, (const char *[]){"SENTINEL", "GET-MASTER-ADDR-BY-NAME", set->name})
+			    : NULL;
+	if (r != NULL && (host = sentinel_named(r, &port, &why)) != NULL) {
+		snprintf(out, room, strchr(host, ':') != NULL ? "[%s]:%d" : "%s:%d", host, port);
+	} else {
+		struct sl_err said;
+		c->facts->is_refused |= r != NULL && r->type == REDIS_REPLY_ERROR && strncmp(r->str, "NOAUTH", 6) == 0;
+		snprintf(said.text, sizeof said.text, "%s", why);
+		sl_errf(c->err, SL_EIO, "the sentinel at %s, port %d: %s", at->host, at->port, said.text);
+	}
 	freeReplyObject(r);
 	redisFree(c->redis);
 	c->redis = NULL;
-	return port != 0;
+	return host != NULL;
 }
 
 static int ask_sentinels(struct check *c, const struct cache_config *cfg, struct timeval limit, char *out, size_t room)
@@ -179,7 +186,10 @@ static int ask_sentinels(struct check *c, const struct cache_config *cfg, struct
 	bool known = false;
 	for (size_t i = 0; rc == 0 && i < set.n && !known; i++)
 		known = ask_one(c, cfg, &set, limit, i, out, room);
-	return rc != 0 || known ? rc : SL_EIO;
+	if (rc != 0 || !known)
+		return rc != 0 ? rc : SL_EIO;
+	*c->facts = (struct redis_facts){0};
+	return 0;
 }
 
 int redis_check(const struct cache_config *cfg, struct redis_facts *out, struct sl_err *err)

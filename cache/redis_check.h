@@ -19,9 +19,11 @@ struct redis_facts {
 	bool password_needless; /* one is configured, and the server has none */
 	bool is_refused;        /* after a failure: it answered, and refused the user or the password */
 	bool is_password_file;  /* after a failure: the file cannot be read */
+	bool of_sentinel;       /* after a failure: it is the last sentinel's, and so are the two above */
 };
 
-/* Connects, authenticates, selects the database and asks. 0; SL_EIO, SL_EINVAL and so on with one line in *err. */
+/* Asks sentinels, if there are some, until one knows it; connects, authenticates, selects the database and asks. 0;
+ * SL_EIO, SL_EINVAL and so on with one line in *err. */
 int redis_check(const struct cache_config *cfg, struct redis_facts *out, struct sl_err *err);
 
 #endif

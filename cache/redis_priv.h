@@ -40,6 +40,8 @@ struct redis_error redis_error_of(const redisReply *reply);
 /* w's answer from a reply that is no error: *r points into reply and w->out. 0, SL_EPROTO (not what the
  * command answers), SL_ENOMEM. */
 int redis_result(struct cache_work *w, const redisReply *reply, struct cache_result *r);
+/* A sentinel's answer: the host that it names, within reply, and *port; NULL, and *why. */
+const char *sentinel_named(const redisReply *reply, int *port, const char **why);
 
 /* ---- commands (redis_command.c) ---- */
 

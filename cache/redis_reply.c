@@ -304,6 +304,22 @@ static int eval_values(struct cache_work *w, const redisReply *reply, struct cac
 	return 0;
 }
 
+const char *sentinel_named(const redisReply *reply, int *port, const char **why)
+{
+	if (reply->type == REDIS_REPLY_ERROR)
+		*why = reply->str;
+	else if (reply->type == REDIS_REPLY_NIL)
+		*why = "it knows no Redis of that name";
+	else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && is_string(reply->element[0]) &&
+		 is_string(reply->element[1]) &&
+		 sentinel_names_host(reply->element[0]->str, (size_t)reply->element[0]->len, reply->element[1]->str,
+				     port))
+		return reply->element[0]->str;
+	else
+		*why = "an answer that a sentinel doesn't give";
+	return NULL;
+}
+
 static int result(struct cache_work *w, const redisReply *reply, struct cache_result *r)
 {
 	switch (w->type) {

@@ -2,7 +2,8 @@
  *
  * One question to one sentinel: AUTH, SENTINEL GET-MASTER-ADDR-BY-NAME. Its answer is an address or, with
  * announce-hostnames, a name, which a thread looks up, since getaddrinfo blocks. The link's timer bounds all of it by
- * freeing the question; a thread that still waits then frees the lookup.
+ * freeing the question; a thread that still waits then frees the lookup. How long it waits the resolver decides, so the
+ * number of these threads is bounded.
  *
  * Callbacks of hiredis only note what came; `told` goes on from the loop, where the connection may be freed.
  */
@@ -30,6 +31,9 @@ struct lookup {
 	char name[SENTINEL_HOST_MOST], host[64];
 	struct sl_err err;
 };
+
+/* Threads of this process that look up a name. */
+static atomic_int n_lookups;
 
 struct sentinel_ask {
 	const struct sentinel_place *at;
@@ -64,16 +68,11 @@ static void closed(void *ctx)
 
 static void take(struct sentinel_ask *a, const redisReply *r)
 {
-	if (r->type == REDIS_REPLY_ERROR)
-		snprintf(a->why, sizeof a->why, "%.120s", r->str);
-	else if (r->type == REDIS_REPLY_NIL)
-		snprintf(a->why, sizeof a->why, "it knows no Redis of that name");
-	else if (r->type == REDIS_REPLY_ARRAY && r->elements == 2 && r->element[0]->type == REDIS_REPLY_STRING &&
-		 r->element[1]->type == REDIS_REPLY_STRING &&
-		 sentinel_names_host(r->element[0]->str, (size_t)r->element[0]->len, r->element[1]->str, &a->port))
-		snprintf(a->host, sizeof a->host, "%s", r->element[0]->str);
+	const char *why = NULL, *host = sentinel_named(r, &a->port, &why);
+	if (host != NULL)
+		snprintf(a->host, sizeof a->host, "%s", host);
 	else
-		snprintf(a->why, sizeof a->why, "an answer that a sentinel doesn't give");
+		snprintf(a->why, sizeof a->why, "%.120s", why);
 }
 
 static void on_address(redisAsyncContext *ac, void *reply, void *ctx)
@@ -132,6 +131,7 @@ static void *look_up_name(void *arg)
 	l->rc = redis_find_host(l->name, l->port, l->host, &l->err);
 	eventfd_write(l->done, 1);
 	leave(l);
+	atomic_fetch_sub(&n_lookups, 1);
 	return NULL;
 }
 
@@ -165,26 +165,36 @@ static struct lookup *lookup_of(const struct sentinel_ask *a)
 	return NULL;
 }
 
-/* 0, or SL_ENOMEM. */
-static int look_up(struct sentinel_ask *a)
+static bool start_thread(struct lookup *l)
 {
 	pthread_attr_t detached;
 	pthread_t thread;
-	struct lookup *l = lookup_of(a);
-	if (l == NULL)
-		return SL_ENOMEM;
-	a->looked_up = event_new(a->base, l->done, EV_READ, on_looked_up, a);
 	pthread_attr_init(&detached);
 	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-	bool runs = a->looked_up != NULL && event_add(a->looked_up, NULL) == 0 &&
+	bool runs = atomic_fetch_add(&n_lookups, 1) < SENTINEL_MOST_LOOKUPS &&
 		    pthread_create(&thread, &detached, look_up_name, l) == 0;
+	if (!runs)
+		atomic_fetch_sub(&n_lookups, 1);
 	pthread_attr_destroy(&detached);
-	a->lookup = runs ? l : NULL;
-	if (!runs) {
-		close(l->done);
-		sl_free(l);
+	return runs;
+}
+
+/* 0, or SL_ELIMIT. */
+static int look_up(struct sentinel_ask *a)
+{
+	struct lookup *l = lookup_of(a);
+	if (l == NULL)
+		return SL_ELIMIT;
+	a->looked_up = event_new(a->base, l->done, EV_READ, on_looked_up, a);
+	if (a->looked_up != NULL && event_add(a->looked_up, NULL) == 0 && start_thread(l)) {
+		a->lookup = l;
+		return 0;
 	}
-	return runs ? 0 : SL_ENOMEM;
+	client_event_free(a->looked_up);
+	a->looked_up = NULL;
+	close(l->done);
+	sl_free(l);
+	return SL_ELIMIT;
 }
 
 static void told(evutil_socket_t fd, short what, void *ctx)
@@ -200,7 +210,7 @@ static void told(evutil_socket_t fd, short what, void *ctx)
 	else if (is_numeric(a->host))
 		answer(a, a->host);
 	else if (look_up(a) != 0) {
-		snprintf(a->why, sizeof a->why, "no memory to look up %.80s", a->host);
+		snprintf(a->why, sizeof a->why, "no memory or thread to look up %.80s", a->host);
 		answer(a, NULL);
 	}
 }

@@ -18,8 +18,10 @@ static bool is_port(const char *text, size_t n, int *out)
 		return false;
 	for (size_t i = 0; i < n; i++)
 		port = 10 * port + (text[i] - '0');
+	if (port < 1 || port > 65535)
+		return false;
 	*out = port;
-	return port >= 1 && port <= 65535;
+	return true;
 }
 
 bool redis_split_address(const char *text, size_t n, size_t *host_at, size_t *host_n, int *port)

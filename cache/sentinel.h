@@ -16,7 +16,8 @@
 enum {
 	MAX_SENTINELS = 8,
 	SENTINEL_NAME_MOST = 64,
-	SENTINEL_HOST_MOST = 256, /* with the final zero, as a sentinel may name a host */
+	SENTINEL_MOST_LOOKUPS = 32, /* of names that sentinels answer, at once in a process */
+	SENTINEL_HOST_MOST = 256,   /* with the final zero, as a sentinel may name a host */
 };
 
 struct sentinel_set {
@@ -36,7 +37,7 @@ int sentinel_parse(const char *address, struct sentinel_set *out, struct sl_err 
 bool redis_split_address(const char *text, size_t n, size_t *host_at, size_t *host_n, int *port);
 /* The numeric address of a host. Blocks. 0, or SL_EIO with the host and the reason in err. */
 int redis_find_host(const char *host, int port, char out[64], struct sl_err *err);
-/* Whether a sentinel's answer may be a host and a port. */
+/* Whether a sentinel's answer may be a host and a port; then *out is the port. */
 bool sentinel_names_host(const char *host, size_t n, const char *port, int *out);
 
 #endif

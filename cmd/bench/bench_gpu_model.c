@@ -315,7 +315,7 @@ static int adapted_decodes(struct rig *r, const char *kind, int batch, int conte
 		best[with] = turn < 2 || seconds < best[with] ? seconds : best[with];
 	}
 	r->adapted = false;
-	double used = batch < ADAPTERS ? batch : ADAPTERS, bytes = r->weight_bytes + batch * context * r->kv_bytes;
+	double used = batch < ADAPTERS ? batch : ADAPTERS, bytes = decode_bytes(r, batch, context);
 	tell("plain", kind, batch, best[0], bytes, 0);
 	tell("adapter", kind, batch, best[1], bytes + used * r->slot_bytes, 0);
 	return 0;

@@ -92,11 +92,14 @@ static void explain_store(struct report *r, const struct cache_config *c, const 
 			  const struct sl_err *err)
 {
 	report_add(r, REPORT_FAIL, "store", "Redis at %s: %s", c->address, err->text);
+	const char *key = f->of_sentinel ? "cache.sentinel_password_file" : "cache.password_file";
 	if (f->is_password_file)
-		report_change(r, "cache.password_file: a file that this user may read");
+		report_change(r, "%s: a file that this user may read", key);
 	else if (f->is_refused)
-		report_change(r, "cache.password_file: a file whose first line is the password%s",
-			      c->user != NULL ? " of cache.user" : "");
+		report_change(r, "%s: a file whose first line is the password%s", key,
+			      c->user != NULL && !f->of_sentinel ? " of cache.user" : "");
+	else if (f->of_sentinel)
+		report_change(r, "cache.address: the name that the sentinels watch, and where they listen");
 	else
 		report_change(r, "cache.address: where Redis listens; or start it there");
 }

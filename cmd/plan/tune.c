@@ -39,7 +39,7 @@ static const char usage[] =
 /* A setting must be so much better than its default. */
 static const double gain = 0.02;
 /* Real runs begin with so much of the rate that the simulation found, which knows steps only, and halve it until one of
- * the settings keeps the targets: where both miss them, nothing is compared. */
+ * the settings keeps the targets: runs that both miss them compare little. */
 static const double part_of_rate = 0.9;
 enum { MOST_RUNS = 6 };
 
@@ -182,7 +182,7 @@ static void print_point(const char *name, const struct sweep_point *p)
 	    name, 100 * p->share, p->rate, p->ttft_p50_ms, p->ttft_p99_ms, p->tpot_p50_ms, p->tpot_p99_ms);
 }
 
-/* One knob at a time, the others as recommended: known points are not measured again, so this costs a few. */
+/* One knob at a time, the others as recommended; simulates each of these points again. */
 static int print_curve(struct tuning *t)
 {
 	printf("# requests a second within the targets, one setting changed at a time:\n");

@@ -62,9 +62,9 @@ static size_t describe(const struct eng_model *m, const uint64_t stamp[2], char 
 {
 	const struct kn_kv *l = kv_pool_layout(m->pool);
 	int n =
-	    snprintf(out, size, "%016llx%016llx|%d,%d|%d|%d,%d,%d,%d,%d,%zu|%u,%u,%u|%s,%s,%d|%s",
+	    snprintf(out, size, "%016llx%016llx|%d,%d|%d,%d|%d,%d,%d,%d,%d,%zu|%u,%u,%u|%s,%s,%d|%s",
 		     (unsigned long long)stamp[0], (unsigned long long)stamp[1], m->quantize, m->fp8, l->type,
-		     l->page_tokens, l->n_layers, l->n_kv_heads, l->head_dim, l->latent, kn_kv_page_bytes(l),
+		     l->rotate, l->page_tokens, l->n_layers, l->n_kv_heads, l->head_dim, l->latent, kn_kv_page_bytes(l),
 		     m->kv_groups.n_groups, m->kv_groups.n_full, m->kv_groups.window, m->ops->name,
 		     m->ops->made_layout != NULL ? m->ops->made_layout : "", m->e->cfg.loose_products, SLUICE_VERSION);
 	return n > 0 && (size_t)n < size ? (size_t)n : size;

@@ -5,9 +5,15 @@
  * failover are in tests/e2e/sentinel.test.mjs.
  */
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +27,7 @@
 #include <event2/listener.h>
 
 #include "base/fault.h"
+#include "cache/redis_check.h"
 #include "cache/sentinel.h"
 #include "tests/support/cache_rig.h"
 
@@ -163,6 +170,7 @@ static void useless_answers_are_named(void **state)
 		     {"-NOAUTH Authentication required.\r\n", "NOAUTH", false},
 		     {"*2\r\n$9\r\n127.0.0.1\r\n$1\r\n0\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*2\r\n$9\r\n127.0.0.1\r\n$6\r\n999999\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n$5\r\n65536\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*2\r\n$4\r\na/;b\r\n$4\r\n6379\r\n", "an answer that a sentinel doesn't give", false},
 		     {"*3\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n1\r\n", "an answer that a sentinel doesn't give", false},
@@ -232,24 +240,133 @@ static void a_mute_one_is_left(void **state)
 	close_player(&p);
 }
 
-/* Destroyed while a name is looked up: the thread frees what is left. */
-static void it_ends_during_a_lookup(void **state)
+/* ---- a resolver that hangs ---- */
+
+static atomic_int n_hanging;
+static sem_t released;
+
+/* In place of the C library's. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **out)
+{
+	static _Thread_local int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+	const bool numeric = hints != NULL && (hints->ai_flags & AI_NUMERICHOST) != 0; /* needs no resolver */
+	if (!numeric && host != NULL && strcmp(host, "hangs.invalid") == 0) {
+		atomic_fetch_add(&n_hanging, 1);
+		while (sem_wait(&released) != 0)
+			;
+		atomic_fetch_sub(&n_hanging, 1);
+		return EAI_AGAIN;
+	}
+	if (real == NULL)
+		*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(host, port, hints, out);
+}
+
+/* Each attempt leaves a thread that waits for the resolver, up to a bound; all of them outlive the client. */
+static void lookups_that_hang_are_bounded(void **state)
 {
 	(void)state;
 	struct player p;
-	open_player(&p, "*2\r\n$9\r\nlocalhost\r\n$5\r\n%05d\r\n", NULL);
-	rig_turn_until(&p.g, &p.n_questions, 1);
-	for (int i = 0; i < 3; i++)
-		event_base_loop(p.g.base, EVLOOP_NONBLOCK);
+	open_player(&p, "", NULL);
+	cache_client_destroy(p.g.cl);
+	cache_destroy(p.g.cache);
+	assert_int_equal(sem_init(&released, 0, 0), 0);
+	p.answer = "*2\r\n$13\r\nhangs.invalid\r\n$4\r\n6379\r\n";
+	p.g.cfg.connect_timeout_ms = 30;
+	rig_open(&p.g);
+	const uint64_t end = clock_now_ns() + RIG_PATIENCE_MS * NS_PER_MS;
+	while (strstr(cache_client_state_text(p.g.cl), "no memory or thread to look up hangs.invalid") == NULL) {
+		assert_true(clock_now_ns() < end);
+		rig_turn_until(&p.g, &p.n_questions, p.n_questions + 1);
+	}
 	close_player(&p);
+	while (atomic_load(&n_hanging) < SENTINEL_MOST_LOOKUPS && clock_now_ns() < end)
+		sched_yield();
+	assert_int_equal(atomic_load(&n_hanging), SENTINEL_MOST_LOOKUPS);
+	for (int i = 0; i < SENTINEL_MOST_LOOKUPS; i++)
+		sem_post(&released);
+	while (atomic_load(&n_hanging) > 0 && clock_now_ns() < end)
+		sched_yield();
+	assert_int_equal(atomic_load(&n_hanging), 0);
+}
+
+/* ---- the doctor's look ---- */
+
+/* A sentinel on a thread of its own, since redis_check blocks: it answers one connection. */
+struct speaker {
+	int fd, port;
+	const char *answer;
+};
+
+static void *speak(void *arg)
+{
+	struct speaker *s = arg;
+	char question[512];
+	int fd = accept(s->fd, NULL, NULL);
+	if (fd >= 0 && read(fd, question, sizeof question) > 0)
+		(void)!write(fd, s->answer, strlen(s->answer));
+	if (fd >= 0)
+		close(fd);
+	return NULL;
+}
+
+static int check_with(const char *answer, struct redis_facts *facts, struct sl_err *err)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t room = sizeof at;
+	struct speaker s = {.fd = socket(AF_INET, SOCK_STREAM, 0), .answer = answer};
+	struct cache_config cfg;
+	char address[64];
+	pthread_t thread;
+	assert_int_equal(bind(s.fd, (void *)&at, sizeof at) | listen(s.fd, 1) | getsockname(s.fd, (void *)&at, &room),
+			 0);
+	snprintf(address, sizeof address, "sentinel:main@127.0.0.1:%d", ntohs(at.sin_port));
+	cache_config_init(&cfg);
+	cfg.address = address;
+	cfg.connect_timeout_ms = RIG_PATIENCE_MS;
+	assert_int_equal(pthread_create(&thread, NULL, speak, &s), 0);
+	int rc = redis_check(&cfg, facts, err);
+	pthread_join(thread, NULL);
+	close(s.fd);
+	return rc;
+}
+
+static void the_doctor_names_useless_answers(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *answer, *says;
+		bool refused;
+	} cases[] = {{"*-1\r\n", "it knows no Redis of that name", false},
+		     {"-NOAUTH Authentication required.\r\n", "NOAUTH", true},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n$5\r\n65536\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$9\r\n127.0.0.1\r\n$-1\r\n", "an answer that a sentinel doesn't give", false},
+		     {"*2\r\n$-1\r\n$4\r\n6379\r\n", "an answer that a sentinel doesn't give", false},
+		     {"+PONG\r\n", "an answer that a sentinel doesn't give", false},
+		     {"", "no answer to SENTINEL", false}};
+	for (size_t i = 0; i < N(cases); i++) {
+		struct redis_facts facts;
+		struct sl_err err = {0};
+		assert_int_not_equal(check_with(cases[i].answer, &facts, &err), 0);
+		if (strstr(err.text, "the sentinel at 127.0.0.1, port") == NULL ||
+		    strstr(err.text, cases[i].says) == NULL)
+			fail_msg("%zu: %s", i, err.text);
+		assert_true(facts.of_sentinel);
+		assert_int_equal(facts.is_refused, cases[i].refused);
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(addresses_are_read),    cmocka_unit_test(useless_answers_are_named),
-	    cmocka_unit_test(the_named_one_is_used), cmocka_unit_test(a_password_is_for_the_sentinel),
-	    cmocka_unit_test(a_mute_one_is_left),    cmocka_unit_test(it_ends_during_a_lookup),
+	    cmocka_unit_test(addresses_are_read),
+	    cmocka_unit_test(useless_answers_are_named),
+	    cmocka_unit_test(the_named_one_is_used),
+	    cmocka_unit_test(a_password_is_for_the_sentinel),
+	    cmocka_unit_test(a_mute_one_is_left),
+	    cmocka_unit_test(lookups_that_hang_are_bounded),
+	    cmocka_unit_test(the_doctor_names_useless_answers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/handover/hand_area.h"
+#include "engine/model/model.h"
 #include "tests/support/part.h"
 #include "tests/support/random_file.h"
 #include "tests/support/tiny_gguf.h"
@@ -340,6 +341,27 @@ static void the_other_engine_restarts(void **state)
 	stop();
 }
 
+/* Keys are stored rotated or not (engine.kv_rotation), so a page's key depends on that. */
+static void keys_rotated_otherwise_are_not_taken(void **state)
+{
+	(void)state;
+	start(AREA);
+	run_stop(&x.prefill);
+	struct eng_config cfg = config();
+	cfg.hand_area = x.area;
+	cfg.hand_number = 2;
+	cfg.kv_rotation = MODEL_ROTATE_ON;
+	run_start(&x.prefill, &cfg);
+	struct proto_submit req = request(7);
+	struct proto_hand hand = await(1, &req, 600000);
+	prefill(1, &req, &hand);
+	const struct answer *a = finish(1, &req);
+	run_assert_same(a, &alone[7]);
+	assert_int_equal(why(a), PROTO_HANDED_FOREIGN);
+	run_until_done(&x.prefill, 1);
+	stop();
+}
+
 /* The decoding engine has a tier on disk: what was handed over is written, and after a restart a longer text has its
  * beginning from there and only the rest from the other engine. */
 static void beside_a_tier_on_disk(void **state)
@@ -505,6 +527,7 @@ int main(void)
 	    cmocka_unit_test(nobody_offers),
 	    cmocka_unit_test(what_comes_is_used),
 	    cmocka_unit_test(the_other_engine_restarts),
+	    cmocka_unit_test(keys_rotated_otherwise_are_not_taken),
 	    cmocka_unit_test(engines_that_can_not),
 	    cmocka_unit_test(beside_a_tier_on_disk),
 	    cmocka_unit_test(groups_of_layers), /* the last ones: with other models */
