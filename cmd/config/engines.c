@@ -238,8 +238,7 @@ static bool is_name(const char *name)
 	return strspn(name, of) == strlen(name);
 }
 
-/* Engines of this role, a bit for each number. */
-static uint32_t of_role(const struct sluice_config *cfg, int role)
+uint32_t engines_of_role(const struct sluice_config *cfg, int role)
 {
 	uint32_t all = cfg->engine.role == role;
 	for (size_t i = 0; i < cfg->engines.n; i++)
@@ -249,7 +248,7 @@ static uint32_t of_role(const struct sluice_config *cfg, int role)
 
 uint32_t engines_prefill(const struct sluice_config *cfg)
 {
-	return of_role(cfg, GW_ENGINE_DECODE) != 0 ? of_role(cfg, GW_ENGINE_PREFILL) : 0;
+	return engines_of_role(cfg, GW_ENGINE_DECODE) != 0 ? engines_of_role(cfg, GW_ENGINE_PREFILL) : 0;
 }
 
 uint32_t engines_number(const struct sluice_config *cfg, const char *name)
@@ -263,7 +262,7 @@ uint32_t engines_number(const struct sluice_config *cfg, const char *name)
 /* Either role alone would do nothing, or leave nobody to answer. */
 static int check_roles(const struct sluice_config *cfg, struct sl_err *err)
 {
-	uint32_t prefill = of_role(cfg, GW_ENGINE_PREFILL), decode = of_role(cfg, GW_ENGINE_DECODE);
+	uint32_t prefill = engines_of_role(cfg, GW_ENGINE_PREFILL), decode = engines_of_role(cfg, GW_ENGINE_DECODE);
 	if ((prefill != 0) == (decode != 0))
 		return 0;
 	uint32_t first = prefill | decode;

@@ -211,6 +211,8 @@ struct engine_upstream {
 	const char *url, *key_file, *ca_file;
 };
 struct engine_upstream engines_upstream(const struct sluice_config *cfg, int k);
+/* Engines of this role (enum gw_engine_role), a bit for each number. */
+uint32_t engines_of_role(const struct sluice_config *cfg, int role);
 /* Whether prompts can be computed apart: which engines do, a bit for each number; 0: none. */
 uint32_t engines_prefill(const struct sluice_config *cfg);
 /* The number of an engine by its name; NULL: 0, the first one. */

@@ -9,11 +9,13 @@
 #include "engine/file/map_file.h"
 #include "engine/handover/hand_area.h"
 
-/* The supervisor's area, mapped before this process is confined. Without it the engine serves, too. */
-static struct hand_area *map_area(const struct cmd_options *o)
+/* The supervisor's area, mapped before this process is confined, if it has pages to pass. Without it the engine serves,
+ * too. */
+static struct hand_area *map_area(const struct cmd_options *o, const struct sluice_config *cfg)
 {
 	struct hand_area *a = NULL;
-	if (o->kv_fd >= 0 && hand_area_map(o->kv_fd, &a) != 0)
+	const bool has_pages = !cfg->echo.enabled && !sluice_has_upstream(cfg);
+	if (o->kv_fd >= 0 && has_pages && hand_area_map(o->kv_fd, &a) != 0)
 		log_warn("no pages pass between this engine and others: their shared memory can't be mapped");
 	if (o->kv_fd >= 0)
 		(void)close(o->kv_fd);
@@ -69,7 +71,7 @@ int cmd_engine(int argc, char **argv)
 	}
 	core_dump_settle(cfg.supervisor.core_dumps);
 	sluice_load_backends(&cfg);
-	struct hand_area *area = map_area(&o);
+	struct hand_area *area = map_area(&o, &cfg);
 	rc = confine(&o, &cfg,
 		     sluice_has_upstream(&cfg)   ? SANDBOX_REMOTE
 		     : sluice_wants_device(&cfg) ? SANDBOX_DRIVER

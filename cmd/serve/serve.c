@@ -75,6 +75,7 @@ struct serving {
 	char state_fd_text[16], state[32];
 	int kv_fd; /* the area in which prompts' pages pass between engines; 0: none */
 	char kv_fd_text[16];
+	uint32_t kv_users; /* engines that get it, a bit for each number */
 	struct supervise_child children[2 + GW_MAX_ENGINES];
 	struct supervise_config sup;
 	/* Copies of the configuration in STATE/run: the one that children read, and the next upgrade's. */
@@ -339,24 +340,25 @@ static int prepare(struct serving *s, struct sl_err *err)
 	return rc == 0 ? accept_file(s, &s->which, err) : rc;
 }
 
-/* `sluice NAME -c FILE --set …`. more: one override of our own, above all others; or NULL. */
-static void set_arguments(const char **argv, const struct serving *s, int which, const char *name, const char *engine,
+/* `sluice NAME -c FILE --set …`. engine: its number; -1: the gateway. more: one override of our own, above all others;
+ * or NULL. */
+static void set_arguments(const char **argv, const struct serving *s, int which, int engine,
 			  const struct reload_pins *pins, const char *more)
 {
 	const struct cmd_options *o = s->o;
 	_Static_assert(2 * CMD_MAX_SETS + 16 < SUPERVISE_MAX_ARGS, "room for every override");
 	size_t n = 0;
 	argv[n++] = "sluice";
-	argv[n++] = name;
-	if (engine != NULL) {
+	argv[n++] = engine >= 0 ? "engine" : "gateway";
+	if (engine > 0) {
 		argv[n++] = "--engine";
-		argv[n++] = engine;
+		argv[n++] = s->engine_names[engine] + ENGINE_CHARS;
 	}
 	argv[n++] = "-c";
 	argv[n++] = s->accepted[which];
 	argv[n++] = "--state-fd";
 	argv[n++] = s->state_fd_text;
-	if (s->kv_fd > 0 && strcmp(name, "engine") == 0) {
+	if (engine >= 0 && (s->kv_users >> engine & 1) != 0) {
 		argv[n++] = "--kv-fd";
 		argv[n++] = s->kv_fd_text;
 	}
@@ -389,9 +391,8 @@ static void set_children(struct serving *s, struct reload_pins pins)
 	reload_pins_dispose(&s->pins);
 	s->pins = pins;
 	for (int i = 0; i < s->n_engines; i++)
-		set_arguments(s->engines[i], s, s->which, "engine", i > 0 ? s->engine_names[i] + ENGINE_CHARS : NULL,
-			      &s->pins, NULL);
-	set_arguments(s->gateway, s, s->which, "gateway", NULL, &s->pins, store_override(s));
+		set_arguments(s->engines[i], s, s->which, i, &s->pins, NULL);
+	set_arguments(s->gateway, s, s->which, -1, &s->pins, store_override(s));
 }
 
 static void set_times(struct serving *s)
@@ -461,7 +462,7 @@ static int on_upgrade(void *ctx, const char **exe, const char *const **argv, str
 		forget_next(s);
 		return rc;
 	}
-	set_arguments(s->next, s, s->next_which, "gateway", NULL, &s->next_pins, store_override(s));
+	set_arguments(s->next, s, s->next_which, -1, &s->next_pins, store_override(s));
 	*exe = s->exe;
 	*argv = s->next;
 	return 0;
@@ -556,6 +557,8 @@ static int make_kv_area(struct serving *s, struct sl_err *err)
 		return sl_errf(err, rc, "handover.memory: no shared memory of %llu bytes: %s",
 			       (unsigned long long)s->cfg->handover_memory,
 			       rc == SL_EINVAL ? "too small for the engines of role prefill" : strerror(errno));
+	if (writers != 0)
+		s->kv_users = writers | engines_of_role(s->cfg, GW_ENGINE_DECODE);
 	snprintf(s->kv_fd_text, sizeof s->kv_fd_text, "%d", s->kv_fd);
 	return 0;
 }
@@ -568,8 +571,8 @@ static int run(struct serving *s)
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
 	for (int i = 0; i < s->n_engines; i++)
-		s->children[1 + i] =
-		    (struct supervise_child){.name = s->engine_names[i], .argv = s->engines[i], .kept_fd = s->kv_fd};
+		s->children[1 + i] = (struct supervise_child){
+		    .name = s->engine_names[i], .argv = s->engines[i], .kept_fd = s->kv_users >> i & 1 ? s->kv_fd : 0};
 	s->children[1 + s->n_engines] =
 	    (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
 	s->sup = (struct supervise_config){

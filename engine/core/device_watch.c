@@ -6,11 +6,11 @@
 #include "engine/core/device_watch.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/core/ticker.h"
 #include "kernels/backend/nvml.h"
 
 enum { PERIOD_MS = 500, STOP_MS = 2000, STALE_MS = 10000 };
@@ -25,18 +25,6 @@ struct device_watch {
 	uint64_t read_ns;              /* of it */
 	bool told_silent, told_absurd; /* the thread's */
 };
-
-/* Waits until *end is set or ms have passed. With the lock held. */
-static void wait_for(struct device_watch *w, const bool *end, long ms)
-{
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += ms % 1000 * 1000000;
-	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	while (!*end && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
-		;
-}
 
 /* With the lock held; releases it. */
 static void leave(struct device_watch *w)
@@ -73,9 +61,9 @@ static struct proto_device report_of(const struct kn_device_state *s)
 static void say(struct device_watch *w, int rc, const struct kn_device_state *s)
 {
 	if (rc != 0 && !w->told_silent)
-		log_warn("the device's driver does not tell its state: figures of the device are missing meanwhile");
+		log_warn("the device's driver does not report its state: figures of the device are missing meanwhile");
 	if (rc == 0 && s->absurd != NULL && !w->told_absurd)
-		log_warn("the device's driver tells a %s that cannot be: such figures are left out", s->absurd);
+		log_warn("the device's driver reports a %s that cannot be: such figures are left out", s->absurd);
 	w->told_silent = w->told_silent || rc != 0;
 	w->told_absurd = w->told_absurd || (rc == 0 && s->absurd != NULL);
 }
@@ -92,7 +80,7 @@ static void *run(void *arg)
 		pthread_mutex_lock(&w->lock);
 		w->last = rc == 0 ? report_of(&s) : (struct proto_device){0};
 		w->read_ns = clock_now_ns();
-		wait_for(w, &w->stop, PERIOD_MS);
+		ticker_wait(&w->changed, &w->lock, &w->stop, PERIOD_MS);
 	}
 	pthread_mutex_unlock(&w->lock);
 	kn_nvml_close(w->nvml);
@@ -107,18 +95,14 @@ struct device_watch *device_watch_start(const char *library, const char *pci)
 {
 	struct sl_err err = {0};
 	struct device_watch *w = sl_zalloc(sizeof *w);
-	pthread_condattr_t monotonic;
 	pthread_t thread;
 	if (w == NULL || kn_nvml_open(library, pci, &w->nvml, &err) != 0) {
 		log_info("no device metrics: %s", w == NULL ? "out of memory" : err.text);
 		sl_free(w);
 		return NULL;
 	}
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	pthread_cond_init(&w->changed, NULL);
 	w->users = 2;
 	if (pthread_create(&thread, NULL, run, w) != 0) {
 		log_info("no device metrics: the thread can't be started");
@@ -139,7 +123,7 @@ void device_watch_stop(struct device_watch *w)
 	pthread_mutex_lock(&w->lock);
 	w->stop = true;
 	pthread_cond_broadcast(&w->changed);
-	wait_for(w, &w->ended, STOP_MS);
+	ticker_wait(&w->changed, &w->lock, &w->ended, STOP_MS);
 	if (!w->ended)
 		log_warn("the device driver does not respond");
 	leave(w);

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
+#include "engine/core/ticker.h"
 #include "engine/sched/slowdown.h"
 #include "engine/step/internal.h"
 
@@ -20,12 +20,8 @@ enum { PERIOD_MS = 500, MAX_TEXT = 4096, MAX_PATH = 4096 };
 struct slow_watch {
 	struct engine *e;
 	const char *root;
-	long period_ms;
 	struct slowdown slowdown;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	bool stop;
+	struct ticker ticker;
 };
 
 /* ---- the processor ---- */
@@ -98,8 +94,9 @@ static void say(const struct slowdown_news *news)
 	}
 }
 
-static void look(struct slow_watch *w)
+static void look(void *ctx)
 {
+	struct slow_watch *w = ctx;
 	struct engine *e = w->e;
 	struct proto_device d;
 	struct slowdown_reading r = {.now_ns = clock_now_ns()};
@@ -116,52 +113,18 @@ static void look(struct slow_watch *w)
 	atomic_store(&e->slowed, is);
 }
 
-static void wait_a_while(struct slow_watch *w)
-{
-	struct timespec until;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += w->period_ms % 1000 * 1000000;
-	until.tv_sec += w->period_ms / 1000 + until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	while (!w->stop && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
-		;
-}
-
-static void *run(void *ctx)
-{
-	struct slow_watch *w = ctx;
-	pthread_mutex_lock(&w->lock);
-	while (!w->stop) {
-		pthread_mutex_unlock(&w->lock);
-		look(w);
-		pthread_mutex_lock(&w->lock);
-		wait_a_while(w);
-	}
-	pthread_mutex_unlock(&w->lock);
-	return NULL;
-}
-
 struct slow_watch *slow_watch_start(struct engine *e)
 {
 	struct slow_watch *w = sl_zalloc(sizeof *w);
-	pthread_condattr_t monotonic;
 	if (w == NULL) {
 		log_warn("whether the engine is slowed is not watched: out of memory");
 		return NULL;
 	}
 	w->e = e;
 	w->root = e->cfg.memory_root != NULL ? e->cfg.memory_root : "";
-	w->period_ms = e->cfg.slow_watch_ms > 0 ? e->cfg.slow_watch_ms : PERIOD_MS;
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_mutex_init(&w->lock, NULL);
-	pthread_cond_init(&w->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
-	if (pthread_create(&w->thread, NULL, run, w) == 0)
+	if (ticker_start(&w->ticker, look, w, e->cfg.slow_watch_ms > 0 ? e->cfg.slow_watch_ms : PERIOD_MS) == 0)
 		return w;
 	log_warn("whether the engine is slowed is not watched: the thread can't be started");
-	pthread_mutex_destroy(&w->lock);
-	pthread_cond_destroy(&w->changed);
 	sl_free(w);
 	return NULL;
 }
@@ -170,12 +133,6 @@ void slow_watch_stop(struct slow_watch *w)
 {
 	if (w == NULL)
 		return;
-	pthread_mutex_lock(&w->lock);
-	w->stop = true;
-	pthread_cond_broadcast(&w->changed);
-	pthread_mutex_unlock(&w->lock);
-	pthread_join(w->thread, NULL);
-	pthread_mutex_destroy(&w->lock);
-	pthread_cond_destroy(&w->changed);
+	ticker_stop(&w->ticker);
 	sl_free(w);
 }

@@ -38,7 +38,7 @@ static struct metric waited = {.kind = METRIC_COUNTER,
 			       .scale = 1e-6};
 METRICS(waited);
 
-_Static_assert(GW_MAX_ENGINES <= PROTO_HAND_WRITERS, "an engine's number is its writer's");
+_Static_assert((int)GW_MAX_ENGINES <= (int)PROTO_HAND_WRITERS, "an engine's number is its writer's");
 _Static_assert(sizeof choices / sizeof *choices == PREFILL_WHYS - PREFILL_APART, "one for each choice");
 _Static_assert(sizeof ends / sizeof *ends == PROTO_HANDED_WHYS + 1, "one for each end, and one");
 

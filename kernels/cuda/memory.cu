@@ -28,7 +28,7 @@ enum {
 static uint64_t later(const struct kn_backend *b)
 {
 	uint64_t rows = (uint64_t)b->max_rows + KN_ROWS, bytes = PART_BYTES;
-	bytes += (rows + KN_ROWS) * (uint64_t)b->widest_in * ROW_BYTES;
+	bytes += 2 * rows * (uint64_t)b->widest_in * ROW_BYTES; /* they take turns in two rooms */
 	bytes += rows * TURN_BYTES + (rows * STEP_INTS + STEP_SEQ_PAGES) * sizeof(int32_t);
 	bytes += b->routed_most;
 	if (b->library != NULL)

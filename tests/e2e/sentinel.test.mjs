@@ -77,6 +77,12 @@ describe('a Redis behind sentinels', { skip }, () => {
     const said = spawnSync(SLUICE, ['doctor', '-c', 'etc/sluice.yaml', '--state', server.state, '--set', `cache.address=${address}`, '--set',
       `cache.sentinel_password_file=${secret}`, '--set', 'engine.models='], { encoding: 'utf8' });
     assert.match(said.stdout, /store +Redis [\d.]+ at sentinel:main@/, said.stdout + said.stderr);
+    const wrong = join(dir, 'wrong');
+    writeFileSync(wrong, 'other\n', { mode: 0o600 });
+    const refused = spawnSync(SLUICE, ['doctor', '-c', 'etc/sluice.yaml', '--state', server.state, '--set', `cache.address=${address}`, '--set',
+      `cache.sentinel_password_file=${wrong}`, '--set', 'engine.models='], { encoding: 'utf8' });
+    assert.match(refused.stdout, /store +Redis at sentinel:main@\S+: the sentinel at 127\.0\.0\.1, port \d+: WRONGPASS/, refused.stdout + refused.stderr);
+    assert.match(refused.stdout, /cache\.sentinel_password_file: a file whose first line is the password/);
   });
 
   test('fails over under load: no stream is lost, and what was stored is there', async () => {

@@ -446,12 +446,49 @@ static void test_int4_logits(void **arg)
 	free(int4);
 }
 
+/* What the first step of two products of so many rows takes of the device's memory, and what the plan keeps for it. */
+static void take_memory(const struct kn_ops *o, int n_rows, uint64_t *took, uint64_t *kept)
+{
+	enum { IN = 4096, OUT = 16 };
+	struct kn_backend *b = open_with(o, &(struct kn_config){.n_threads = 1, .max_rows = n_rows, .max_width = IN});
+	struct matrix m = make_matrix(KN_BF16, OUT, IN);
+	struct kn_weight w = load(o, b, &m);
+	float *x = random_floats(o, b, (size_t)n_rows * IN), *z = random_floats(o, b, (size_t)n_rows * IN),
+	      *y = guarded(o, b, (size_t)n_rows * OUT);
+	const struct kn_step s = {.n_rows = n_rows};
+	struct kn_memory before, after;
+	assert_true(o->memory(b, &before));
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->matmul(b, &w, x, n_rows, y), 0);
+	assert_int_equal(o->matmul(b, &w, z, n_rows, y), 0);
+	assert_int_equal(o->step_end(b), 0);
+	assert_true(o->memory(b, &after));
+	*took = before.free - after.free;
+	*kept = before.later;
+	drop(o, b, z);
+	end_case(o, b, &m, &w, x, y);
+}
+
+/* More rows take no more memory than the plan keeps for them: products take turns in two rooms. */
+static void test_memory(void **arg)
+{
+	(void)arg;
+	uint64_t took[2], kept[2];
+	if (on_device() || on_standin())
+		skip(); /* others use its memory */
+	take_memory(open_cuda(), 32, &took[0], &kept[0]);
+	take_memory(open_cuda(), 96, &took[1], &kept[1]);
+	assert_true(took[1] > took[0]);
+	assert_in_range(took[1] - took[0], 1, kept[1] - kept[0]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_many_blocks),  cmocka_unit_test(test_ways),       cmocka_unit_test(test_gates),
 	    cmocka_unit_test(test_written_over), cmocka_unit_test(test_ranges),     cmocka_unit_test(test_fp8),
 	    cmocka_unit_test(test_fp8_refused),  cmocka_unit_test(test_fp8_logits), cmocka_unit_test(test_int4_logits),
+	    cmocka_unit_test(test_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
