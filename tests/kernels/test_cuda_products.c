@@ -474,10 +474,15 @@ static void test_memory(void **arg)
 {
 	(void)arg;
 	uint64_t took[2], kept[2];
+	void (*set_memory)(uint64_t);
 	if (on_device() || on_standin())
 		skip(); /* others use its memory */
+	void *symbol = cuda_function("sluice_emulation_memory");
+	memcpy(&set_memory, &symbol, sizeof set_memory);
+	set_memory(1 << 30);
 	take_memory(open_cuda(), 32, &took[0], &kept[0]);
 	take_memory(open_cuda(), 96, &took[1], &kept[1]);
+	set_memory(0);
 	assert_true(took[1] > took[0]);
 	assert_in_range(took[1] - took[0], 1, kept[1] - kept[0]);
 }
