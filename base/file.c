@@ -164,6 +164,22 @@ int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why)
 	}
 }
 
+size_t file_read_text(const char *root, const char *path, char *text, size_t size)
+{
+	char whole[PATH_MAX];
+	size_t n = 0;
+	ssize_t got;
+	int fd = -1;
+	if ((size_t)snprintf(whole, sizeof whole, "%s%s", root, path) < sizeof whole)
+		fd = open(whole, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	while (fd >= 0 && n < size - 1 && (got = read(fd, text + n, size - 1 - n)) > 0)
+		n += (size_t)got;
+	text[n] = '\0';
+	if (fd >= 0)
+		(void)close(fd);
+	return n;
+}
+
 int file_write(int fd, const void *p, size_t n)
 {
 	for (const char *at = p; n > 0;) {

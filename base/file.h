@@ -33,6 +33,9 @@ void file_folder(const char *path, char *out, size_t size);
 int file_read_fd(int fd, size_t most, struct sl_buf *out, struct sl_err *why);
 /* file_open and file_read_fd into an empty buffer, which the caller disposes of, after a failure too. */
 int file_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *why);
+/* The beginning of root + path, a file of /proc or /sys, terminated: how many bytes, fewer than size; 0: it is empty or
+ * can't be read. root: "" but for tests. */
+size_t file_read_text(const char *root, const char *path, char *text, size_t size);
 /* Writes all n bytes. 0, or SL_EIO with the reason in errno. */
 int file_write(int fd, const void *p, size_t n);
 

@@ -5,7 +5,6 @@
  */
 #include "engine/core/machine_memory.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,27 +12,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum { MAX_TEXT = 16 << 10, MAX_PATH = 4096, MAX_DEPTH = 64 };
 enum { STATM_SIZE = 0, STATM_DATA = 5 }; /* places in /proc/self/statm, in pages */
 
 /* ---- files ---- */
 
-/* The beginning of a file, terminated. False: it can't be read. */
 static bool read_text(const char *root, const char *path, char text[MAX_TEXT])
 {
-	char whole[MAX_PATH];
-	if ((size_t)snprintf(whole, sizeof whole, "%s%s", root, path) >= sizeof whole)
-		return false;
-	int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return false;
-	size_t n = 0;
-	ssize_t got;
-	while (n < MAX_TEXT - 1 && (got = read(fd, text + n, MAX_TEXT - 1 - n)) > 0)
-		n += (size_t)got;
-	close(fd);
-	text[n] = '\0';
-	return n > 0;
+	return file_read_text(root, path, text, MAX_TEXT) > 0;
 }
 
 /* The number behind name at the beginning of a line. */

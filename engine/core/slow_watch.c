@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/core/slow_watch.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "engine/core/device_watch.h"
 #include "engine/core/ticker.h"
@@ -26,32 +25,18 @@ struct slow_watch {
 
 /* ---- the processor ---- */
 
-static bool read_text(const char *root, const char *folder, const char *name, char text[MAX_TEXT])
-{
-	char path[MAX_PATH];
-	if ((size_t)snprintf(path, sizeof path, "%s%s%s", root, folder, name) >= sizeof path)
-		return false;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return false;
-	ssize_t n = read(fd, text, MAX_TEXT - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	return n > 0;
-}
-
-/* The group's path below the hierarchy, of version 2: a line "0::/path". */
-static bool own_group(const char *root, char path[MAX_PATH])
+/* The file of its control group, of version 2: a line "0::/path". */
+static bool own_pressure(const char *root, char path[MAX_PATH])
 {
 	char text[MAX_TEXT];
-	if (!read_text(root, "/proc/self/cgroup", "", text))
+	if (file_read_text(root, "/proc/self/cgroup", text, sizeof text) == 0)
 		return false;
 	for (char *line = text, *next; line != NULL; line = next) {
 		if ((next = strchr(line, '\n')) != NULL)
 			*next++ = '\0';
 		if (strncmp(line, "0::/", 4) == 0 && strstr(line, "/..") == NULL)
-			return (size_t)snprintf(path, MAX_PATH, "/sys/fs/cgroup%s", line[4] != '\0' ? line + 3 : "") <
-			       MAX_PATH;
+			return (size_t)snprintf(path, MAX_PATH, "/sys/fs/cgroup%s/cpu.pressure",
+						line[4] != '\0' ? line + 3 : "") < MAX_PATH;
 	}
 	return false;
 }
@@ -68,10 +53,10 @@ static bool stalled_of(const char *text, uint64_t *us)
 
 bool slow_watch_read_cpu(const char *root, uint64_t *us)
 {
-	char group[MAX_PATH], text[MAX_TEXT];
-	if (own_group(root, group) && read_text(root, group, "/cpu.pressure", text) && stalled_of(text, us))
+	char path[MAX_PATH], text[MAX_TEXT];
+	if (own_pressure(root, path) && file_read_text(root, path, text, sizeof text) > 0 && stalled_of(text, us))
 		return true;
-	return read_text(root, "/proc/pressure/cpu", "", text) && stalled_of(text, us);
+	return file_read_text(root, "/proc/pressure/cpu", text, sizeof text) > 0 && stalled_of(text, us);
 }
 
 /* ---- the thread ---- */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/places.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 enum { MAX_TEXT = 8192, MAX_PATH = 512 };
 
@@ -13,17 +14,10 @@ static bool has(const cpu_set_t *set, int cpu) { return CPU_ISSET((size_t)cpu, s
 
 /* ---- sysfs ---- */
 
+/* False too where it may be longer. */
 static bool read_text(const char *root, const char *path, char text[MAX_TEXT])
 {
-	char whole[MAX_PATH];
-	if ((size_t)snprintf(whole, sizeof whole, "%s%s", root, path) >= sizeof whole)
-		return false;
-	int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		return false;
-	ssize_t n = read(fd, text, MAX_TEXT - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
+	size_t n = file_read_text(root, path, text, MAX_TEXT);
 	return n > 0 && n < MAX_TEXT - 1;
 }
 

@@ -160,6 +160,19 @@ static void failures_are_told(void **state)
 	buf_dispose(&b);
 }
 
+static void a_text_of_the_system_is_read_as_far_as_there_is_room(void **state)
+{
+	(void)state;
+	char text[64];
+	write_bytes(100, 0600);
+	assert_int_equal(file_read_text(dir, "/it", text, sizeof text), sizeof text - 1);
+	assert_int_equal(strlen(text), sizeof text - 1);
+	assert_int_equal(file_read_text(dir, "/none", text, sizeof text), 0);
+	assert_string_equal(text, "");
+	assert_int_equal(file_read_text("", path, text, 8), 7);
+	assert_true(file_read_text("", "/proc/self/cgroup", text, sizeof text) > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +181,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_is_no_file_is_named_at_once, setup, teardown),
 	    cmocka_unit_test_setup_teardown(private_is_ones_own_and_nobody_elses, setup, teardown),
 	    cmocka_unit_test_setup_teardown(failures_are_told, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_text_of_the_system_is_read_as_far_as_there_is_room, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
