@@ -19,7 +19,8 @@
  *  3  as 2, but the product looks for what its rows add between two pieces of its weights, not before the first, where
  *     a warp of each block waited for three loads; and a block takes several tiles, as most steps have far fewer than
  *     there may be (64 rows: 64), whose blocks only end. Not measured on a device.
- *  4  as 3, but what a block reads of its rows is asked for at once: behind a condition each row was waited for before the
+ *  4  as 3, but what a block reads of its rows is asked for at once: behind a condition each row was waited for before
+ * the
  *     next. 1.105, 1.124, 1.235, 1.33. Counted for a layer of that prompt: outputs read and written again 704 MB, 235 us of
  *     the 830 that adapters add; its gates are no longer part of their product (wgmma.cu).
  */
