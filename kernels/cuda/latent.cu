@@ -289,24 +289,6 @@ __device__ static inline void multiply_chunk(const struct shared &s, int width, 
 		s.part[(warp * KN_TILE + first + j) * CHUNK + p] = dot[j];
 }
 
-/* The maximum, or the sum, over the CHUNK lanes of a query. */
-struct chunk_max {
-	template <typename V> __device__ static inline V of(V v)
-	{
-		for (int step = CHUNK / 2; step > 0; step /= 2)
-			v = fmaxf(v, kn_shuffle_xor(v, step));
-		return v;
-	}
-};
-struct chunk_sum {
-	template <typename V> __device__ static inline V of(V v)
-	{
-		for (int step = CHUNK / 2; step > 0; step /= 2)
-			v = v + kn_shuffle_xor(v, step);
-		return v;
-	}
-};
-
 /* Weights relative to the new maximum, by CHUNK lanes for each query; max and sum are of the block of positions so far.
  */
 __device__ static inline void weigh(const struct kn_attn_call &c, const struct shared &s, int begin, bool anew, int t)
@@ -321,8 +303,9 @@ __device__ static inline void weigh(const struct kn_attn_call &c, const struct s
 	bool sees = begin + i >= s.first[j] && begin + i < s.end[j];
 	x = sees ? x : -INFINITY;
 	float was = anew ? -INFINITY : s.max[j], sum = anew ? 0.0f : s.sum[j];
-	float max = fmaxf(was, kn_tree<chunk_max>(x)), base = max > -INFINITY ? max : 0.0f;
-	float weight = sees ? expf(x - base) : 0.0f, keep = expf(was - base), all_weights = kn_tree<chunk_sum>(weight);
+	float max = fmaxf(was, kn_tree<kn_max_tree<CHUNK>>(x)), base = max > -INFINITY ? max : 0.0f;
+	float weight = sees ? expf(x - base) : 0.0f, keep = expf(was - base),
+	      all_weights = kn_tree<kn_sum_tree<CHUNK>>(weight);
 	s.weight[j * CHUNK + i] = weight;
 	kn_warp_barrier(); /* all lanes have read what the first of them overwrites */
 	if (i == 0) {

@@ -19,6 +19,10 @@
  *  3  as 2, but the product looks for what its rows add between two pieces of its weights, not before the first, where
  *     a warp of each block waited for three loads; and a block takes several tiles, as most steps have far fewer than
  *     there may be (64 rows: 64), whose blocks only end. Not measured on a device.
+ *  4  as 3, but what a block reads of its rows is asked for at once: behind a condition each row was waited for before
+ * the
+ *     next. 1.105, 1.124, 1.235, 1.33. Counted for a layer of that prompt: outputs read and written again 704 MB, 235 us of
+ *     the 830 that adapters add; its gates are no longer part of their product (wgmma.cu).
  */
 #include "kernels/cuda/then.h"
 
@@ -31,6 +35,7 @@ enum {
 	FEW_RANKS = 4,  /* that a block computes, of few rows, */
 	MANY_RANKS = 8, /* and of many */
 	MOST_BLOCKS = 16,
+	RANKS_AT_ONCE = 16, /* of expand */
 	TILE_INTS = sizeof(struct kn_lora_tile) / sizeof(int32_t),
 	SITES_INTS = sizeof(const struct kn_lora *) / sizeof(int32_t),
 };
@@ -92,9 +97,9 @@ int kn_cuda_lora_stage(const struct kn_lora_rows *from, int n_real, int n_rows, 
 
 /* Blocks for the tiles. In steps that are repeated each block does several tiles, if there are: most have fewer than
  * there may be. */
-template <int ROWS> static unsigned blocks_of(const struct kn_lora_step &s)
+static unsigned blocks_of(const struct kn_lora_step &s, int rows)
 {
-	return (unsigned)(ROWS == MANY || s.n_tiles < MOST_BLOCKS ? s.n_tiles : (int)MOST_BLOCKS);
+	return (unsigned)(rows == MANY || s.n_tiles < MOST_BLOCKS ? s.n_tiles : (int)MOST_BLOCKS);
 }
 
 /* ---- shrink ---- */
@@ -168,41 +173,53 @@ template <int N, int STEP = KN_WARP / 2> __device__ static inline void sum_apart
 		sum_apart<half, STEP / 2>(v, lane);
 }
 
-/* Many rows leave no registers for all of a lane's numbers at once. */
-template <int TYPE, int ROWS, int RANKS>
+/* sum[N][RANKS] += the products of N numbers of each row, from k on, with w. All of them are asked for before the first
+ * is used. */
+template <int N, int RANKS, int AT_ONCE>
+__device__ static inline void add_rows(const struct shrink_call &c, const int32_t *row, int k,
+				       const float (*w)[AT_ONCE], float *sum)
+{
+	float x[N][AT_ONCE];
+	UNROLL_FOR(int r = 0; r < N; r++)
+		take_x<AT_ONCE>(c.x + (int64_t)row[r] * c.n_in, k, c.n_in, c.wide, x[r]);
+	UNROLL_FOR(int r = 0; r < N; r++)
+		UNROLL_FOR(int j = 0; j < RANKS; j++)
+			UNROLL_FOR(int i = 0; i < AT_ONCE; i++)
+				sum[r * RANKS + j] = kn_fma(w[j][i], x[r][i], sum[r * RANKS + j]);
+}
+
+/* Rows and ranks that are not there are computed as others are, and not stored: a load behind a condition would be
+ * waited for before the next. Many ranks leave no registers for all of a lane's numbers at once. */
+template <int TYPE, int RANKS>
 __device__ static inline void shrink_tile(const struct shrink_call &c, const struct kn_lora &l,
 					  const struct kn_lora_tile &tile, int j0)
 {
 	int lane = (int)threadIdx.x % KN_WARP, part = (int)threadIdx.x / KN_WARP;
 	const uint8_t *a = (const uint8_t *)l.a;
 	int pieces = (c.n_in + KN_LORA_PIECE - 1) / KN_LORA_PIECE, end = kn_part_begin(part + 1, pieces);
-	int32_t row[ROWS];
-	constexpr int AT_ONCE = ROWS == FEW ? KN_LORA_EACH : KN_LORA_EACH / 2;
-	float sum[ROWS * RANKS] = {};
-	UNROLL_FOR(int r = 0; r < ROWS; r++)
+	int32_t row[FEW];
+	constexpr int AT_ONCE = RANKS == FEW_RANKS ? KN_LORA_EACH : KN_LORA_EACH / 2;
+	float sum[FEW * RANKS] = {};
+	UNROLL_FOR(int r = 0; r < FEW; r++)
 		row[r] = c.step.rows[tile.first + (r < tile.n ? r : 0)];
 	for (int piece = kn_part_begin(part, pieces); piece < end; piece++) {
 		UNROLL_FOR(int half = 0; half < KN_LORA_EACH; half += AT_ONCE) {
 			int k = piece * KN_LORA_PIECE + lane * KN_LORA_EACH + half;
-			float w[RANKS][AT_ONCE] = {};
+			float w[RANKS][AT_ONCE];
 			if (k >= c.n_in)
 				continue;
 			UNROLL_FOR(int j = 0; j < RANKS; j++)
-				if (j0 + j < l.rank)
-					take_a<TYPE, AT_ONCE>(a, j0 + j, k, c.n_in, c.wide, w[j]);
-			UNROLL_FOR(int r = 0; r < ROWS; r++)
-				if (r < tile.n) {
-					float x[AT_ONCE];
-					take_x<AT_ONCE>(c.x + (int64_t)row[r] * c.n_in, k, c.n_in, c.wide, x);
-					UNROLL_FOR(int j = 0; j < RANKS; j++)
-						UNROLL_FOR(int i = 0; i < AT_ONCE; i++)
-							sum[r * RANKS + j] = kn_fma(w[j][i], x[i], sum[r * RANKS + j]);
-				}
+				take_a<TYPE, AT_ONCE>(a, j0 + j < l.rank ? j0 + j : l.rank - 1, k, c.n_in, c.wide,
+						      w[j]);
+			if (tile.n == 1)
+				add_rows<1, RANKS, AT_ONCE>(c, row, k, w, sum);
+			else
+				add_rows<FEW, RANKS, AT_ONCE>(c, row, k, w, sum);
 		}
 	}
-	sum_apart<ROWS * RANKS>(sum, lane);
+	sum_apart<FEW * RANKS>(sum, lane);
 	float *parts = (float *)kn_shared(); /* [part][row][rank] */
-	constexpr int all = ROWS * RANKS, each = all / KN_WARP;
+	constexpr int all = FEW * RANKS, each = all / KN_WARP;
 	UNROLL_FOR(int i = 0; i < each; i++)
 		parts[part * all + lane * each + i] = sum[i];
 	kn_barrier();
@@ -216,32 +233,35 @@ __device__ static inline void shrink_tile(const struct shrink_call &c, const str
 	}
 }
 
-template <int ROWS, int RANKS> __global__ void __launch_bounds__(THREADS) shrink(struct shrink_call c)
+/* blockIdx.z: which FEW rows of a tile. */
+template <int RANKS> __global__ void __launch_bounds__(THREADS) shrink(struct shrink_call c)
 {
 	kn_begin();
 	kn_let_next();
-	int j0 = (int)blockIdx.x * RANKS;
+	int j0 = (int)blockIdx.x * RANKS, skip = (int)blockIdx.z * FEW;
 	for (int i = (int)blockIdx.y; i < c.step.n_tiles; i += (int)gridDim.y) {
 		struct kn_lora_tile tile = c.step.tiles[i];
 		if (tile.n == 0)
 			return;
+		tile.first += skip;
+		tile.n = tile.n - skip < FEW ? tile.n - skip : FEW;
 		const struct kn_lora *l = tile.sites + c.site;
-		if (j0 >= l->rank)
+		if (j0 >= l->rank || tile.n <= 0)
 			continue;
 		switch (l->type) {
-		case KN_BF16: shrink_tile<KN_BF16, ROWS, RANKS>(c, *l, tile, j0); break;
-		case KN_F16: shrink_tile<KN_F16, ROWS, RANKS>(c, *l, tile, j0); break;
-		case KN_LORA_I8: shrink_tile<KN_LORA_I8, ROWS, RANKS>(c, *l, tile, j0); break;
-		default: shrink_tile<KN_F32, ROWS, RANKS>(c, *l, tile, j0); break;
+		case KN_BF16: shrink_tile<KN_BF16, RANKS>(c, *l, tile, j0); break;
+		case KN_F16: shrink_tile<KN_F16, RANKS>(c, *l, tile, j0); break;
+		case KN_LORA_I8: shrink_tile<KN_LORA_I8, RANKS>(c, *l, tile, j0); break;
+		default: shrink_tile<KN_F32, RANKS>(c, *l, tile, j0); break;
 		}
 		kn_barrier(); /* its sums have been read */
 	}
 }
 
-template <int ROWS, int RANKS> static int launch_shrink(struct kn_backend *b, const struct shrink_call *c, int rank)
+template <int RANKS> static int launch_shrink(struct kn_backend *b, const struct shrink_call *c, int rank, int rows)
 {
-	dim3 grid((unsigned)((rank + RANKS - 1) / RANKS), blocks_of<ROWS>(c->step));
-	return KN_LAUNCH(b->dev, (shrink<ROWS, RANKS>), grid, THREADS, ROWS * RANKS * KN_PARTS * sizeof(float), *c);
+	dim3 grid((unsigned)((rank + RANKS - 1) / RANKS), blocks_of(c->step, rows), (unsigned)(rows / FEW));
+	return KN_LAUNCH(b->dev, shrink<RANKS>, grid, THREADS, FEW * RANKS * KN_PARTS * sizeof(float), *c);
 }
 
 /* Takes back a product of few rows that was just recorded, unless x is what it makes. */
@@ -271,8 +291,8 @@ int kn_cuda_lora_shrink(struct kn_backend *b, const struct kn_lora_rows *rows, c
 	c.n_in = rows->n_in;
 	c.wide = rows->n_in % 16 == 0 && (uintptr_t)x % 16 == 0;
 	bool back = take_product(b, x, &last);
-	int rc = tile_rows(b->step->n_rows) == FEW ? launch_shrink<FEW, FEW_RANKS>(b, &c, rows->rank)
-						   : launch_shrink<MANY, MANY_RANKS>(b, &c, rows->rank);
+	int rc = tile_rows(b->step->n_rows) == FEW ? launch_shrink<FEW_RANKS>(b, &c, rows->rank, FEW)
+						   : launch_shrink<MANY_RANKS>(b, &c, rows->rank, MANY);
 	if (rc == 0 && back)
 		rc = kn_cuda_put_back(b, &last);
 	b->shrunk = back ? dev_serial(b->dev) : 0;
@@ -285,7 +305,7 @@ struct expand_call {
 	struct kn_lora_step step;
 	const float *t;
 	int t_width, site;
-	int stride;                /* floats of a row of t in shared memory; a multiple of four */
+	int stride;                /* floats of a row of t in shared memory; a multiple of RANKS_AT_ONCE */
 	int begins[KN_LORA_PARTS]; /* each part's first block */
 	struct kn_lora_out outs[KN_LORA_PARTS];
 };
@@ -303,38 +323,49 @@ __device__ static inline void take_t(const struct expand_call &c, const struct k
 		    c.t[(int64_t)(tile.first + i / rank) * c.t_width + first + i % rank];
 }
 
-/* Output o of a part, for a tile's rows, whose numbers are in shared memory. */
-template <int TYPE, int ROWS>
-__device__ static inline void expand_output(const struct expand_call &c, const struct kn_lora::kn_lora_part &p,
-					    const struct kn_lora_out &out, const struct kn_lora_tile &tile, int o)
+/* The numbers of an output from rank `from` on; some other's where there are none. */
+template <int TYPE> __device__ static inline void take_b(const void *b, int o, int from, int rank, float *w)
 {
+	int64_t first = (int64_t)(o / KN_LORA_TILE) * rank * KN_LORA_TILE + o % KN_LORA_TILE;
+	UNROLL_FOR(int j = 0; j < RANKS_AT_ONCE; j++)
+		w[j] = kn_lora_number<TYPE>((const uint8_t *)b,
+					    first + (int64_t)(from + j < rank ? from + j : 0) * KN_LORA_TILE);
+}
+
+/* Output o of a part, for a tile's rows. What comes from memory is asked for at once. Rows, ranks and outputs that are
+ * not there are computed as others are, and not stored. */
+template <int TYPE, int ROWS>
+__device__ static inline void expand_output(const struct expand_call &c, const struct kn_lora &l,
+					    const struct kn_lora_tile &tile, const struct kn_lora_out &out, int part,
+					    int o)
+{
+	const struct kn_lora::kn_lora_part p = l.parts[part];
 	const float *t = (const float *)kn_shared();
-	const uint8_t *b = (const uint8_t *)p.b;
-	int64_t first = (int64_t)(o / KN_LORA_TILE) * p.rank * KN_LORA_TILE + o % KN_LORA_TILE;
-	float sum[ROWS] = {};
-	int j = 0;
-	for (; j + 4 <= p.rank; j += 4) {
-		float w[4];
-		UNROLL_FOR(int i = 0; i < 4; i++)
-			w[i] = kn_lora_number<TYPE>(b, first + (int64_t)(j + i) * KN_LORA_TILE);
-		UNROLL_FOR(int r = 0; r < ROWS; r++)
-			if (r < tile.n) {
-				struct kn_u4 four = kn_shared_load16(t + r * c.stride + j);
+	bool there = o < out.n_out;
+	float sum[ROWS] = {}, was[ROWS], w[RANKS_AT_ONCE], *y[ROWS];
+	if (!there)
+		o = out.n_out - 1;
+	UNROLL_FOR(int r = 0; r < ROWS; r++)
+		y[r] = out.y + (int64_t)c.step.rows[tile.first + (r < tile.n ? r : 0)] * out.width + o;
+	UNROLL_FOR(int r = 0; r < ROWS; r++)
+		was[r] = *y[r];
+	take_b<TYPE>(p.b, o, 0, p.rank, w);
+	take_t(c, l, tile, part, p.rank);
+	kn_barrier();
+	for (int from = 0; from < p.rank; from += RANKS_AT_ONCE) {
+		if (from > 0)
+			take_b<TYPE>(p.b, o, from, p.rank, w);
+		UNROLL_FOR(int j = 0; j < RANKS_AT_ONCE; j += 4)
+			UNROLL_FOR(int r = 0; r < ROWS; r++) {
+				struct kn_u4 four = kn_shared_load16(t + (r < tile.n ? r : 0) * c.stride + from + j);
 				UNROLL_FOR(int i = 0; i < 4; i++)
-					sum[r] = kn_fma(w[i], kn_bits_float(kn_word(four, i)), sum[r]);
+					if (from + j + i < p.rank)
+						sum[r] = kn_fma(w[j + i], kn_bits_float(kn_word(four, i)), sum[r]);
 			}
 	}
-	for (; j < p.rank; j++) {
-		float w = kn_lora_number<TYPE>(b, first + (int64_t)j * KN_LORA_TILE);
-		UNROLL_FOR(int r = 0; r < ROWS; r++)
-			if (r < tile.n)
-				sum[r] = kn_fma(w, kn_bits_float(kn_shared_load4(t + r * c.stride + j)), sum[r]);
-	}
 	UNROLL_FOR(int r = 0; r < ROWS; r++)
-		if (r < tile.n) {
-			float *y = out.y + (int64_t)c.step.rows[tile.first + r] * out.width + o;
-			*y = kn_fma(p.scale, sum[r], *y);
-		}
+		if (there && r < tile.n)
+			*y[r] = kn_fma(p.scale, sum[r], was[r]);
 }
 
 /* A block has THREADS outputs of a part, for a tile of rows. */
@@ -355,18 +386,13 @@ template <int ROWS> __global__ void __launch_bounds__(THREADS) expand(struct exp
 		if (tile.n == 0)
 			return;
 		const struct kn_lora *l = tile.sites + c.site;
-		const struct kn_lora::kn_lora_part p = l->parts[part];
-		if (p.rank == 0)
+		if (l->parts[part].rank == 0)
 			continue;
-		take_t(c, *l, tile, part, p.rank);
-		kn_barrier();
-		if (o < out.n_out) {
-			switch (l->type) {
-			case KN_BF16: expand_output<KN_BF16, ROWS>(c, p, out, tile, o); break;
-			case KN_F16: expand_output<KN_F16, ROWS>(c, p, out, tile, o); break;
-			case KN_LORA_I8: expand_output<KN_LORA_I8, ROWS>(c, p, out, tile, o); break;
-			default: expand_output<KN_F32, ROWS>(c, p, out, tile, o); break;
-			}
+		switch (l->type) {
+		case KN_BF16: expand_output<KN_BF16, ROWS>(c, *l, tile, out, part, o); break;
+		case KN_F16: expand_output<KN_F16, ROWS>(c, *l, tile, out, part, o); break;
+		case KN_LORA_I8: expand_output<KN_LORA_I8, ROWS>(c, *l, tile, out, part, o); break;
+		default: expand_output<KN_F32, ROWS>(c, *l, tile, out, part, o); break;
 		}
 		kn_barrier(); /* its numbers have been read */
 	}
@@ -379,7 +405,7 @@ template <int ROWS> static int launch_expand(struct kn_backend *b, struct expand
 		c->begins[i] = blocks;
 		blocks += (c->outs[i].n_out + THREADS - 1) / THREADS;
 	}
-	return KN_LAUNCH(b->dev, expand<ROWS>, dim3((unsigned)blocks, blocks_of<ROWS>(c->step)), THREADS,
+	return KN_LAUNCH(b->dev, expand<ROWS>, dim3((unsigned)blocks, blocks_of(c->step, ROWS)), THREADS,
 			 (size_t)(ROWS * c->stride) * sizeof(float), *c);
 }
 
@@ -429,7 +455,7 @@ int kn_cuda_lora_expand(struct kn_backend *b, const struct kn_lora_rows *rows, c
 	c.t = t;
 	c.t_width = rows->t_width;
 	c.site = rows->site;
-	c.stride = (rank + 3) / 4 * 4;
+	c.stride = (rank + RANKS_AT_ONCE - 1) / RANKS_AT_ONCE * RANKS_AT_ONCE;
 	for (int i = 0; i < KN_LORA_PARTS; i++) {
 		c.outs[i].y = outs[i].y;
 		c.outs[i].width = outs[i].width;

@@ -170,8 +170,8 @@ __device__ static inline void kn_quants(const PIECES &piece, int slab, int half,
 		uint32_t w = kn_word(piece[slab / 2], slab % 2 * 2 + half);
 		uint32_t even = kn_table_values<TYPE>(w), odd = kn_table_values<TYPE>(w >> 16);
 		UNROLL_FOR(uint32_t i = 0; i < 4; i++) {
-			uint32_t two = kn_byte_perm(even, odd, i | (4 + i) << 8) & 0x00FF00FFu;
-			q[i] = kn_f16x2_sub(two | one, one + 128 * 0x10001u);
+			uint32_t two = kn_and_or(kn_byte_perm(even, odd, i | (4 + i) << 8), 0x00FF00FFu, one);
+			q[i] = kn_f16x2_sub(two, one + 128 * 0x10001u);
 		}
 		return;
 	}
@@ -180,6 +180,18 @@ __device__ static inline void kn_quants(const PIECES &piece, int slab, int half,
 		low = kn_word(piece[slab / 2], slab % 2 * 2 + half);
 	else
 		low = kn_byte_perm(kn_word(piece[slab / 4], slab % 4), 0, half ? 0x4342 : 0x4140);
+	if (form::main == 4 && form::more == 0) {
+		/* Codes at bit 4 become 16 times themselves, which multiplying undoes: one shift for four pairs. */
+		const uint32_t sixteenth = 0x2C002C00u, less = form::off == 8 ? 0xD480D480u : 0xD400D400u;
+		static_assert(form::more != 0 || form::main != 4 || form::off == 8 || form::off == 0,
+			      "less: -64 - off");
+		UNROLL_FOR(int i = 0; i < 4; i += 2) {
+			const uint32_t two = i == 0 ? low : low >> 8;
+			q[i] = kn_f16x2_sub(kn_and_or(two, 0x000F000Fu, one), off);
+			q[i + 1] = kn_f16x2_fma(kn_and_or(two, 0x00F000F0u, one), sixteenth, less);
+		}
+		return;
+	}
 	if (form::more == 2) {
 		high = kn_byte_perm(kn_word(piece[form::main + slab / 4], slab % 4), 0, half ? 0x4342 : 0x4140);
 	} else if (form::more == 1) {
@@ -187,12 +199,13 @@ __device__ static inline void kn_quants(const PIECES &piece, int slab, int half,
 		high = (byte | byte << 12) & 0x000F000Fu;
 	}
 	UNROLL_FOR(int i = 0; i < 4; i++) {
-		uint32_t c = form::main == 4 ? low >> 4 * i & 0x000F000Fu : low >> 2 * i & 0x00030003u;
+		uint32_t c = form::main == 4 ? kn_and_or(low >> 4 * i, 0x000F000Fu, one)
+					     : kn_and_or(low >> 2 * i, 0x00030003u, one);
 		if (form::more == 2)
-			c |= (high << 4 >> 2 * i) & 0x00300030u;
+			c = kn_and_or(high << 4 >> 2 * i, 0x00300030u, c);
 		else if (form::more == 1)
 			c |= (high >> i & 0x00010001u) << form::main;
-		q[i] = kn_f16x2_sub(c | one, off);
+		q[i] = kn_f16x2_sub(c, off);
 	}
 }
 

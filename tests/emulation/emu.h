@@ -295,6 +295,19 @@ static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
 	return low | (uint32_t)high << 16;
 }
 
+static inline uint32_t kn_f16x2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+	uint32_t r = 0;
+	for (int i = 0; i < 32; i += 16) {
+		double product = (double)kn_f16_float((uint16_t)(a >> i)) * (double)kn_f16_float((uint16_t)(b >> i));
+		float sum = (float)(product + (double)kn_f16_float((uint16_t)(c >> i)));
+		r |= (uint32_t)kn_float_f16(sum) << i;
+	}
+	return r;
+}
+
+static inline uint32_t kn_and_or(uint32_t a, uint32_t mask, uint32_t bits) { return (a & mask) | bits; }
+
 /* A device refuses a load from an address that is no multiple of its bytes. */
 void emu_unaligned(void);
 

@@ -176,7 +176,9 @@ struct alignas(8) kn_f2 {
  *  kn_byte_perm(a, b, s): byte i is the one of the eight in a and b that bits 4i…4i+2 of s name.
  *  kn_lowest_bit(bits): the number of the lowest bit that is set; one is.
  *  kn_exp2(x): 2^x, off by at most 2^-22 of itself and not the same everywhere; 0 below 2^-126.
- *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub. */
+ *  kn_f16_float, kn_float_f16 (to the nearest, even; infinity from 65520 on), kn_f16x2_sub.
+ *  kn_f16x2_fma(a, b, c): a · b + c of two float16 each, where that is a float16.
+ *  kn_and_or(a, mask, bits): (a & mask) | bits, in one instruction. */
 
 #ifdef KN_EMULATED
 #include KN_EMULATED
@@ -258,29 +260,29 @@ __device__ static inline bool kn_is_last_block(uint32_t *arrived, uint32_t n)
 	return is;
 }
 
-/* Fixed trees over the lanes of a warp. V: float, the value of one lane; the emulation runs the same tree with the
- * values of all lanes at once (emu.h). */
-struct kn_sum_tree {
+/* Fixed trees over a warp's lanes, or over each LANES adjacent ones. V: float, the value of one lane; the emulation
+ * runs the same tree with the values of all lanes at once (emu.h). */
+template <int LANES = KN_WARP> struct kn_sum_tree {
 	template <typename V> __device__ static inline V of(V v)
 	{
-		for (int step = KN_WARP / 2; step > 0; step /= 2)
+		for (int step = LANES / 2; step > 0; step /= 2)
 			v = v + kn_shuffle_xor(v, step);
 		return v;
 	}
 };
 
-struct kn_max_tree {
+template <int LANES = KN_WARP> struct kn_max_tree {
 	template <typename V> __device__ static inline V of(V v)
 	{
-		for (int step = KN_WARP / 2; step > 0; step /= 2)
+		for (int step = LANES / 2; step > 0; step /= 2)
 			v = fmaxf(v, kn_shuffle_xor(v, step));
 		return v;
 	}
 };
 
 /* The warp's sum, returned in every lane. */
-__device__ static inline float kn_warp_sum(float v) { return kn_tree<kn_sum_tree>(v); }
+__device__ static inline float kn_warp_sum(float v) { return kn_tree<kn_sum_tree<>>(v); }
 
-__device__ static inline float kn_warp_max(float v) { return kn_tree<kn_max_tree>(v); }
+__device__ static inline float kn_warp_max(float v) { return kn_tree<kn_max_tree<>>(v); }
 
 #endif

@@ -122,6 +122,20 @@ __device__ static inline uint32_t kn_f16x2_sub(uint32_t a, uint32_t b)
 	return r;
 }
 
+__device__ static inline uint32_t kn_f16x2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+	uint32_t r;
+	asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+	return r;
+}
+
+__device__ static inline uint32_t kn_and_or(uint32_t a, uint32_t mask, uint32_t bits)
+{
+	uint32_t r;
+	asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(a), "r"(mask), "r"(bits));
+	return r;
+}
+
 __device__ static inline struct kn_u4 kn_load_once(const void *at)
 {
 	struct kn_u4 v;
