@@ -13,8 +13,8 @@
  * bytes that it touches a second)
  *  2  products of few rows open their gates at their end (matvec.cu), few slots are ordered where they are chosen
  *     (route.cu), groups of 64 rows go through warp groups: 15 and a half launches a layer instead of 17 and a half.
- * F32
- *     products, which routers are, have eight loads a lane on their way instead of one. Not measured on a device.
+ *     Products of F32, which routers are, have eight loads a lane on their way instead of one. 1.92 ms for one row, 4.77
+ *     and 2.15 TB/s for 8, 9.5 and 2.34 for 64, a prompt of 2048 29.2 ms instead of 40.4.
  *  1  seven kernels a layer beside the router: 1.83 ms and 1.36 TB/s for one row, 4.95 ms and 2.08 TB/s for 8, 9.9 ms
  * and
  *     2.25 TB/s for 64; a prompt of 2048 40.4 ms, 116 TFLOP/s. gpt-oss 20B, MXFP4: 3.1, 7.8 and 16.6 ms; 110 ms, 121

@@ -18,11 +18,11 @@
  *     21 MB beside 436 MB of bfloat16.
  *  3  as 2, but the product looks for what its rows add between two pieces of its weights, not before the first, where
  *     a warp of each block waited for three loads; and a block takes several tiles, as most steps have far fewer than
- *     there may be (64 rows: 64), whose blocks only end. Not measured on a device.
+ *     there may be (64 rows: 64), whose blocks only end. On an H100, 8B of bfloat16, rank 16, every matrix, against no
+ *     adapter: 1.11, 1.15, 1.34 for 1, 8 and 64 rows of up to 8 adapters, 1.39 for a prompt of 2048.
  *  4  as 3, but what a block reads of its rows is asked for at once: behind a condition each row was waited for before
- * the
- *     next. 1.105, 1.124, 1.235, 1.33. Counted for a layer of that prompt: outputs read and written again 704 MB, 235 us of
- *     the 830 that adapters add; its gates are no longer part of their product (wgmma.cu).
+ *     the next. 1.105, 1.124, 1.235, 1.33. Counted for a layer of that prompt: outputs are read and written again, 704
+ *     MB and 235 us of the 830 that adapters add; its gates are no longer part of their product (wgmma.cu).
  */
 #include "kernels/cuda/then.h"
 
