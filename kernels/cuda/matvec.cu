@@ -48,12 +48,11 @@
  *     1 and 8 rows: BF16 118 and 123 us, where a copy of the bytes takes 102; Q8_0 73 and 74 (54); INT4 62 and 61 (26); Q4_0
  *     61 and 63, Q4_K 77 and 77 (29); FP8 82 and 83 (51).
  *  6  four codes by one shift: those that are 16 times too large are multiplied by 1/16 as they lose their offset
- * (packed.h),
- *     and a mask and the exponent are one instruction. Of a chunk of Q4_0 280 instructions, not 376. On an H100, in turns:
- *     INT4 65.0, now 60.2 us, Q4_0 65.0 and 60.1, Q4_K 78.6 and 74.4; for 256 rows (wgmma.cu) 431 and 397, 505 and 470, 826
- *     and 790. So instructions are not all of it. Tried there, too: asking for the next chunk while one is multiplied: INT4
- *     78, Q4_0 78, Q4_K 94 us, Q8_0 98 for 92, FP8 93.7 for 99, BF16 160 for 159 (what it holds, the activations' loads lack);
- *     three blocks a multiprocessor for four bits, of 80 registers: 61.6, 65.5, 78.0 us.
+ *     (packed.h), and a mask and the exponent are one instruction. Of a chunk of Q4_0 280 instructions, not 376. On an
+ *     H100, in turns: INT4 65.2, now 60.2 us, Q4_0 65.5 and 60.1, Q4_K 78.6 and 74.4; 256 rows (wgmma.cu) 431 and 397,
+ *     505 and 470, 826 and 790. So instructions are not all of it. Tried there, too: asking for the next chunk while one
+ *     is multiplied: INT4 78, Q4_0 78, Q4_K 94, Q8_0 98 (92), FP8 93.7 (99), BF16 160 (159): what a lane holds, the loads
+ *     of activations lack. Three blocks a multiprocessor for four bits, of 80 registers: 61.6, 65.5, 78.0.
  */
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/matvec.h"
