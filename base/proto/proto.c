@@ -41,6 +41,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_DONE:
 	case PROTO_STATS:
 	case PROTO_PONG:
+	case PROTO_LEAVE:
 	case PROTO_BYE:
 	case PROTO_LOAD:
 	case PROTO_VERIFIED:
@@ -55,10 +56,11 @@ const char *proto_type_name(uint8_t type)
 						"PING", "KEEP",  "LEVELS", "ERASE",  "ADAPTER", "HAND"};
 	static const char *const to_gateway[] = {
 	    "MODEL",           "QUEUED", "TOKENS", "DONE",     "COUNTED",   "STATS",    "PONG",  "BYE",
-	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED"};
+	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED",
+	    "LEAVE"};
 	if (type <= PROTO_HAND)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_HANDED)
+	if (type >= PROTO_MODEL && type <= PROTO_LEAVE)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -306,6 +308,7 @@ static int put_empty(struct sl_buf *out, uint8_t type, uint64_t id)
 }
 
 int proto_put_cancel(struct sl_buf *out, uint64_t id) { return put_empty(out, PROTO_CANCEL, id); }
+int proto_put_leave(struct sl_buf *out) { return put_empty(out, PROTO_LEAVE, 0); }
 int proto_put_ping(struct sl_buf *out, uint64_t nonce) { return put_empty(out, PROTO_PING, nonce); }
 int proto_put_pong(struct sl_buf *out, uint64_t nonce) { return put_empty(out, PROTO_PONG, nonce); }
 
