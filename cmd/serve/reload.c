@@ -16,7 +16,7 @@
 
 struct kept {
 	const struct sluice_config *now;
-	enum restart_need from;
+	enum reload_kept which;
 	bool log;
 	struct reload_pins pins;
 	size_t room; /* for pins */
@@ -54,11 +54,13 @@ static int on_difference(void *ctx, const char *key)
 {
 	struct kept *k = ctx;
 	enum restart_need need = sluice_config_restart(key);
-	if (need < k->from)
+	if ((k->which >> need & 1) == 0)
 		return 0;
 	if (k->log)
 		log_warn("%s has changed: that needs %s, the old value stays", key,
-			 need == RESTART_ALL ? "a restart" : "an upgrade (SIGUSR2) or a restart");
+			 need == RESTART_ALL      ? "a restart"
+			 : need == RESTART_ENGINE ? "a reload (SIGHUP) or a restart"
+						  : "an upgrade (SIGUSR2) or a restart");
 	return conf_overrides(k->now->conf, key, add_pin, k);
 }
 
@@ -147,13 +149,13 @@ int reload_config_first(const struct cmd_options *o, const char *name, struct sl
 	return 0;
 }
 
-int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool log,
+int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum reload_kept kept, bool log,
 		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err)
 {
 	struct sluice_config *fresh = NULL, *mixed = NULL;
 	/* serve.c needs one more override. */
 	size_t room = o->n_sets + 1 < CMD_MAX_SETS ? CMD_MAX_SETS - 1 - o->n_sets : 0;
-	struct kept k = {.now = now, .from = kept, .log = log, .room = room};
+	struct kept k = {.now = now, .which = kept, .log = log, .room = room};
 	k.pins.sets = sl_zalloc_n(CMD_MAX_SETS, sizeof *k.pins.sets);
 	if (k.pins.sets == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");

@@ -443,9 +443,9 @@ static void adopt(struct serving *s, struct sluice_config *fresh)
 
 /* Engines whose prompts' pages pass through shared memory write there by their numbers, which two processes can't
  * share. */
-static enum restart_need kept_in_reload(const struct serving *s)
+static enum reload_kept kept_in_reload(const struct serving *s)
 {
-	return s->kv_users != 0 ? RESTART_ENGINE : RESTART_GATEWAY;
+	return s->kv_users != 0 ? KEPT_BY_ALL : KEPT_IN_RELOAD;
 }
 
 static bool wants_engines(const struct serving *s, const struct sluice_config *fresh, uint64_t model_files)
@@ -512,7 +512,7 @@ static int on_reload(void *ctx, struct sl_err *err)
 static int on_upgrade(void *ctx, const char **exe, const char *const **argv, struct sl_err *err)
 {
 	struct serving *s = ctx;
-	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &s->next_pins, &s->next_cfg, err);
+	int rc = reload_config(s->o, s->cfg, KEPT_IN_UPGRADE, true, &s->next_pins, &s->next_cfg, err);
 	if (rc != 0)
 		return rc;
 	s->next_which = !s->which;
