@@ -55,9 +55,8 @@ const char *proto_type_name(uint8_t type)
 	static const char *const to_engine[] = {"?",    "HELLO", "SUBMIT", "CREDIT", "CANCEL",  "COUNT",
 						"PING", "KEEP",  "LEVELS", "ERASE",  "ADAPTER", "HAND"};
 	static const char *const to_gateway[] = {
-	    "MODEL",           "QUEUED", "TOKENS", "DONE",     "COUNTED",   "STATS",    "PONG",  "BYE",
-	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED",
-	    "LEAVE"};
+	    "MODEL",           "QUEUED", "TOKENS", "DONE",     "COUNTED",   "STATS",    "PONG",   "BYE",
+	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED", "LEAVE"};
 	if (type <= PROTO_HAND)
 		return to_engine[type];
 	if (type >= PROTO_MODEL && type <= PROTO_LEAVE)

@@ -20,9 +20,9 @@ enum reload_kept {
 	KEPT_BY_ALL = KEPT_IN_RELOAD | KEPT_IN_UPGRADE,
 };
 
-/* Reads the file and the overrides of o again. Keys that differ from now and are of a kind in kept keep their values: if log is set, each is named in the log; pins become the overrides that keep the values in
- * processes started later. 0 with *out on the heap (reload_config_free); or one line in *err, and nothing has changed.
- * pins may be NULL. */
+/* Reads the file and the overrides of o again. Keys that differ from now and are of a kind in kept keep their values:
+ * if log is set, each is named in the log; pins become the overrides that keep the values in processes started later. 0
+ * with *out on the heap (reload_config_free); or one line in *err, and nothing has changed. pins may be NULL. */
 int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum reload_kept kept, bool log,
 		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err);
 /* Whether keys differ that engines read when they start (RESTART_ENGINE). */

@@ -82,7 +82,7 @@ struct serving {
 	/* Copies of the configuration in STATE/run: the one that children read, and the next upgrade's. */
 	char accepted[2][PATH_MAX];
 	int which, next_which;
-	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
+	char exe[PATH_MAX];   /* what is executed in an upgrade: the path this process was started from */
 	uint64_t model_files; /* as the engines have them (reload_model_files) */
 	/* The upgrade, or the succession of engines, in progress. */
 	struct sluice_config *next_cfg;
@@ -648,11 +648,10 @@ static int run(struct serving *s)
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
 	for (int i = 0; i < s->n_engines; i++)
-		s->children[1 + i] = (struct supervise_child){
-		    .name = s->engine_names[i],
-		    .argv = s->engines[i],
-		    .next_argv = s->next_engines[i],
-		    .kept_fd = s->kv_users >> i & 1 ? s->kv_fd : 0};
+		s->children[1 + i] = (struct supervise_child){.name = s->engine_names[i],
+							      .argv = s->engines[i],
+							      .next_argv = s->next_engines[i],
+							      .kept_fd = s->kv_users >> i & 1 ? s->kv_fd : 0};
 	s->children[1 + s->n_engines] =
 	    (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
 	s->sup = (struct supervise_config){

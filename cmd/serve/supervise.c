@@ -39,8 +39,8 @@ enum {
 	NEWCOMER = SUPERVISE_MAX_CHILDREN,
 	RETIRED = NEWCOMER + 1,
 	SLOTS = RETIRED + SUPERVISE_MAX_RETIRED,
-	STARVED_FAILURES = 4, /* counted at most while the disk is full: 4 backoff_min_ms */
-	PAUSE_SHARE = 8,      /* of hang_ms: a shorter delay is not a suspend */
+	STARVED_FAILURES = 4,       /* counted at most while the disk is full: 4 backoff_min_ms */
+	PAUSE_SHARE = 8,            /* of hang_ms: a shorter delay is not a suspend */
 	SUCCESSOR_MS = 1800 * 1000, /* until it is ready: models of 100 GB load from a slow disk */
 };
 
@@ -450,8 +450,9 @@ static void on_deadline(struct supervisor *s, struct child *c)
 		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c), c->what->name,
 			  (int)c->pid, (unsigned long long)((now - c->beat_ns) / NS_PER_MS));
 	else if (c == &s->at[NEWCOMER] && c->state == CHILD_RUNNING)
-		log_error("%sthe new %s (process %d) is not ready after %llu ms: killed", s->succeeds ? "" : "upgrade: ",
-			  c->what->name, (int)c->pid, (unsigned long long)((now - c->since_ns) / NS_PER_MS));
+		log_error("%sthe new %s (process %d) is not ready after %llu ms: killed",
+			  s->succeeds ? "" : "upgrade: ", c->what->name, (int)c->pid,
+			  (unsigned long long)((now - c->since_ns) / NS_PER_MS));
 	else
 		log_warn("%s%s (process %d) does not end: killed", noun(s, c), c->what->name, (int)c->pid);
 	child_kill(c);

@@ -57,12 +57,12 @@ struct supervise_config {
 	uint64_t retired_ms;         /* of a replaced process, before it is killed */
 	void (*on_ready)(void *ctx); /* once, when every child has become ready */
 	/* SIGHUP. 0: the replaceable child is signalled; or one line in *err. NULL: nothing to reload. Positive, bit i:
-	 * child i is replaced first, one after the other, by a process with its next_argv. Each starts beside the former
-	 * one and takes over as in an upgrade: once it is ready, the former gets SIGUSR2 and ends when its work is done.
-	 * on_succeeded follows. */
+	 * child i is replaced first, one after the other, by a process with its next_argv. Each starts beside the
+	 * former one and takes over as in an upgrade: once it is ready, the former gets SIGUSR2 and ends when its work
+	 * is done. on_succeeded follows. */
 	int (*on_reload)(void *ctx, struct sl_err *err);
-	/* done: all were replaced; the replaceable child is signalled next. Otherwise one was not ready: those before it
-	 * are replaced again, by processes with their argv. */
+	/* done: all were replaced; the replaceable child is signalled next. Otherwise one was not ready: those before
+	 * it are replaced again, by processes with their argv. */
 	void (*on_succeeded)(void *ctx, bool done);
 	/* SIGUSR2. 0 with the new process's executable and arguments, valid until on_upgraded; or one line in *err. exe
 	 * is opened at once. NULL: no upgrades. */

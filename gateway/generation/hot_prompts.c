@@ -76,8 +76,7 @@ static void keep_text(struct hot_prompts *h, struct hot_prompt *p, struct proto_
 
 void hot_prompts_note(struct hot_prompts *h, const struct proto_submit *req, uint64_t now_ns)
 {
-	if (req->prompt.n < HOT_LEAST_BYTES || (req->flags & PROTO_SUBMIT_EMBED) != 0 ||
-	    req->model >= PROTO_MAX_MODELS)
+	if (req->prompt.n < HOT_LEAST_BYTES || (req->flags & PROTO_SUBMIT_EMBED) != 0 || req->model >= PROTO_MAX_MODELS)
 		return;
 	uint64_t key = key_of(req);
 	struct hot_prompt *p = find(h, key);

@@ -147,8 +147,9 @@ static void files_of_models_count(void **unused)
 	char folder[] = "/tmp/sluice-files-XXXXXX", text[256], command[160];
 	assert_non_null(mkdtemp(folder));
 	put_file(folder, "one", "1");
-	snprintf(text, sizeof text, "engine: {models: [{name: a, path: %s/one}, {name: b, path: %s}, {name: c, path: /none}]}\n",
-		 folder, folder);
+	snprintf(text, sizeof text,
+		 "engine: {models: [{name: a, path: %s/one}, {name: b, path: %s}, {name: c, path: /none}]}\n", folder,
+		 folder);
 	struct sluice_config *cfg = first(text);
 	uint64_t before = reload_model_files(cfg);
 	assert_int_equal(reload_model_files(cfg), before);
@@ -244,12 +245,9 @@ static void every_key_has_an_answer(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(some_is_taken_some_stays),
-	    cmocka_unit_test(engines_are_asked_for),
-	    cmocka_unit_test(files_of_models_count),
-	    cmocka_unit_test(wrong_ones_are_refused),
-	    cmocka_unit_test(every_allocation_fails_once),
-	    cmocka_unit_test(every_key_has_an_answer),
+	    cmocka_unit_test(some_is_taken_some_stays),    cmocka_unit_test(engines_are_asked_for),
+	    cmocka_unit_test(files_of_models_count),       cmocka_unit_test(wrong_ones_are_refused),
+	    cmocka_unit_test(every_allocation_fails_once), cmocka_unit_test(every_key_has_an_answer),
 	};
 	return cmocka_run_group_tests(tests, make_file, remove_file);
 }
