@@ -340,7 +340,8 @@ static void finish_upgrade(struct supervisor *s)
 	if (old->pid > 0) {
 		child_set_state(old, CHILD_RETIRED);
 		old->due_ns = old->since_ns + s->cfg->retired_ms * NS_PER_MS;
-		log_info("%s is process %d now, %d drains", what->name, (int)now->pid, (int)old->pid);
+		log_info("%s%s is process %d now, %d drains", s->succeeds ? "" : "upgrade: ", what->name, (int)now->pid,
+			 (int)old->pid);
 		kill(old->pid, SIGUSR2);
 	} else { /* the old process had crashed and waited for its restart */
 		child_dispose(old);
