@@ -39,6 +39,7 @@ const CAUSES = {
   SluiceStoreSlow: { [bucket('sluice_cache_redis_seconds', '', 0.01)]: ['+50', '+100'], [bucket('sluice_cache_redis_seconds', '', 0.1)]: ['+100', '+100'], [bucket('sluice_cache_redis_seconds', '', '+Inf')]: ['+100', '+100'] },
   // promtool's clock begins at 0.
   SluiceCertificateEnds: { 'sluice_tls_certificate_end_timestamp_seconds{}': [String(10 * 86400), String(100 * 86400)] },
+  SluiceCascadeDrifts: { 'sluice_cascade_drift{}': ['0.4', '0.1'] },
   SluiceRecordsLost: { 'sluice_request_records_lost_total{why="write"}': ['+1', '+0'] },
   SluiceTracesLost: { 'sluice_traces_lost_total{why="export"}': ['+1', '+0'] },
   SluiceProcessorShort: { 'sluice_pressure_seconds_total{resource="cpu",stalled="some"}': ['+55', '+10'] },
