@@ -74,7 +74,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 16,
+	PROTO_VERSION = 17,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -511,6 +511,10 @@ struct proto_device {
 	uint32_t slowed; /* bits of enum proto_slowed */
 	uint32_t nvlinks;
 	uint64_t memory_bytes, memory_used_bytes, ecc_uncorrected;
+	uint64_t nvlink_replays, nvlink_crc, pcie_replays; /* so far */
+	uint64_t pcie_sent, pcie_received;                 /* bytes a second */
+	uint64_t xids;                                     /* critical errors since the engine's start */
+	uint32_t last_xid;
 };
 
 /* Why its clocks are low. */
