@@ -102,6 +102,7 @@ struct casc_rule_setting {
 };
 
 enum casc_mode { CASC_MODE_AUTO, CASC_MODE_SMALL, CASC_MODE_LARGE };
+struct casc_reference; /* cascade/weights.h */
 enum casc_disagree { CASC_CONTINUE, CASC_TELL_IT };
 
 /* cascade.tiers: */
@@ -110,6 +111,7 @@ struct casc_tier_setting {
 	int mode; /* enum casc_mode */
 	/* Scores: below easy the small model alone, from race on both, from hard on the large model alone. */
 	double easy, race, hard;
+	int thresholds; /* 1: easy and hard are those of the weights, where these have some */
 	/* Confidence: from sure on the answer is shown at once; below low it is not shown; below drop the large model
 	 * takes over a shown answer. */
 	double sure, low, drop;
@@ -149,12 +151,31 @@ int casc_scorer_create(const struct casc_settings *s, struct casc_scorer **out, 
 void casc_scorer_destroy(struct casc_scorer *s);
 
 struct casc_score {
+	float plain;       /* without rules */
 	float score;       /* probability that the small model's answer is not good enough */
 	int rule;          /* the first rule that names a model, or -1 */
 	const char *model; /* the model it names (borrowed from the scorer), or NULL */
 };
 
+/* What its weights were fitted to; NULL: that is not known. */
+const struct casc_reference *casc_scorer_reference(const struct casc_scorer *s);
 void casc_score(const struct casc_scorer *s, const struct casc_ask *ask, struct casc_score *out);
+
+/* ---- drift: have the requests changed since the weights were fitted? ---- */
+
+enum { CASC_DRIFT_BINS = 10, CASC_DRIFT_MEMORY = 2000, CASC_DRIFT_LEAST = 300 };
+
+/* Shares of recent scores in equal parts of 0..1, where each request counts 1/CASC_DRIFT_MEMORY less than the next.
+ * Initially zeroed. */
+struct casc_drift {
+	double weight[CASC_DRIFT_BINS];
+	uint64_t n;
+};
+
+void casc_drift_add(struct casc_drift *d, float plain_score);
+/* The population stability index against the reference, sum of (p - q) ln(p / q): below 0.1 nothing has changed, above
+ * 0.25 much has (Siddiqi, "Credit Risk Scorecards", 2006). 0 below CASC_DRIFT_LEAST requests. */
+double casc_drift_index(const struct casc_drift *d, const struct casc_reference *ref);
 
 /* ---- confidence of the small model, token by token ---- */
 
@@ -246,6 +267,9 @@ struct casc_policy {
 
 /* The policy of the tier of that name; of an unlisted tier the defaults. */
 void casc_policy_make(const struct casc_settings *s, const char *tier, struct casc_policy *out);
+/* If the tier's thresholds are fitted ones: easy and hard as they pay by ref; NULL: as they are. race stays between. */
+void casc_policy_fit(const struct casc_settings *s, const char *tier, const struct casc_reference *ref,
+		     struct casc_policy *out);
 
 enum casc_model { CASC_NEITHER, CASC_SMALL, CASC_LARGE };
 

@@ -38,6 +38,43 @@ struct casc_fit {
 int casc_train(const struct casc_example *examples, size_t n, const struct casc_train_settings *s,
 	       struct casc_weights **out, struct casc_fit *trained, struct casc_fit *held_out, struct sl_err *err);
 
+/* ---- fitting again: casc_refit ---- */
+
+struct casc_refit_settings {
+	struct casc_train_settings train; /* held_out is not used */
+	double newest;     /* share of the examples, the last ones, that judge both; above 0, at most 0.5 */
+	uint32_t least;    /* of each kind among those */
+	double small_cost; /* of a token of the small model, in tokens of the large one */
+	double tolerance;  /* share of the small model's answers that may be wrong without a check */
+};
+
+enum casc_refit_end {
+	CASC_REFIT_TAKEN,
+	CASC_REFIT_FEW,   /* too few examples of one kind */
+	CASC_REFIT_WORSE, /* not better than the present weights by more than chance explains */
+};
+
+struct casc_refit {
+	enum casc_refit_end end;
+	double now, fresh;  /* mean cross entropy on the newest examples, which neither was fitted to */
+	double gain, error; /* the loss saved and its standard error */
+	float easy, hard;   /* thresholds that pay */
+};
+
+/* Fits weights to the older of the examples, which come oldest first, and compares them with `now` on the newest. They
+ * are taken if their mean loss there is lower by more than twice the standard error of the difference. recent: of all
+ * requests lately, with verdicts or not, for the reference. 0: *out has them if r->end is CASC_REFIT_TAKEN, else NULL;
+ * SL_EINVAL with *err: a setting is out of its range; SL_ENOMEM. */
+int casc_refit(const struct casc_example *examples, size_t n, const struct casc_example *recent, size_t n_recent,
+	       const struct casc_weights *now, const struct casc_refit_settings *s, struct casc_weights **out,
+	       struct casc_refit *r, struct sl_err *err);
+
+/* scores and verdicts of n requests, sorted by score. easy: below it so few are hard that the small model alone is
+ * wrong for at most `tolerance` of them; hard: from it on so many are that asking the small model first costs more than
+ * it saves, small_cost + p > 1. Each with 97.5 % certainty by Wilson's bound (1927); 0 and 1 where none is. */
+void casc_thresholds(const float *scores, const bool *hard, size_t n, double small_cost, double tolerance,
+		     float *easy_at, float *hard_at);
+
 /* ---- thresholds: casc_calibrate ---- */
 
 struct casc_outcome {

@@ -89,6 +89,21 @@ static int fill(const struct casc_settings *s, struct casc_scorer *to, struct sl
 	return rc == 0 ? 0 : sl_errf(err, rc, "cascade.weights: %s", why.text);
 }
 
+struct casc_weights *casc_weights_usual(uint32_t bits)
+{
+	struct casc_weights *w = casc_weights_create(bits);
+	if (w == NULL)
+		return NULL;
+	w->bias = usual_bias;
+	memcpy(w->dense, usual, sizeof usual);
+	return w;
+}
+
+const struct casc_reference *casc_scorer_reference(const struct casc_scorer *s)
+{
+	return s->weights != NULL && s->weights->ref.n > 0 ? &s->weights->ref : NULL;
+}
+
 int casc_scorer_create(const struct casc_settings *s, struct casc_scorer **out, struct sl_err *err)
 {
 	struct casc_scorer *n = sl_zalloc(sizeof *n);
@@ -165,7 +180,7 @@ void casc_score(const struct casc_scorer *s, const struct casc_ask *ask, struct 
 		logit += s->dense[i] * f.dense[i];
 	if (s->weights != NULL)
 		logit = casc_weights_logit(s->weights, f.dense, f.grams, f.n_grams);
-	*out = (struct casc_score){.rule = -1};
+	*out = (struct casc_score){.rule = -1, .plain = casc_sigmoid(logit)};
 	for (size_t i = 0; i < ask->n_messages; i++)
 		if (ask->messages[i].role == CASC_USER)
 			last = &ask->messages[i];

@@ -7,12 +7,13 @@
 #include <string.h>
 
 #include "base/conf/conf_rows.h"
-#include "cascade/cascade.h"
+#include "cascade/weights.h"
 
 #define CUE(field) offsetof(struct casc_cue_setting, field)
 #define RULE(field) offsetof(struct casc_rule_setting, field)
 #define TIER(field) offsetof(struct casc_tier_setting, field)
 static const char *const modes[] = {"auto", "small", "large", NULL};
+static const char *const thresholds[] = {"fixed", "fitted", NULL};
 static const char *const disagreements[] = {"continue", "tell", NULL};
 
 const struct conf_row casc_cue_rows[] = {
@@ -34,6 +35,7 @@ const struct conf_row casc_rule_rows[] = {
 const struct conf_row casc_tier_rows[] = {
     ROW("name", CONF_STRING, TIER(name), NULL, 1, 64),
     ROW_ENUM("mode", TIER(mode), "auto", modes),
+    ROW_ENUM("thresholds", TIER(thresholds), "fixed", thresholds),
     ROW("easy", CONF_FLOAT, TIER(easy), "0", 0, 1),
     ROW("race", CONF_FLOAT, TIER(race), "0.6", 0, 1),
     ROW("hard", CONF_FLOAT, TIER(hard), "0.85", 0, 1),
@@ -120,12 +122,27 @@ static struct casc_tier_setting defaults(void)
 	return t;
 }
 
-void casc_policy_make(const struct casc_settings *s, const char *tier, struct casc_policy *out)
+static struct casc_tier_setting setting_of(const struct casc_settings *s, const char *tier)
 {
-	struct casc_tier_setting t = defaults();
 	for (size_t i = 0; i < s->tiers.n; i++)
 		if (strcmp(AT(s->tiers, struct casc_tier_setting, i)->name, tier) == 0)
-			t = *AT(s->tiers, struct casc_tier_setting, i);
+			return *AT(s->tiers, struct casc_tier_setting, i);
+	return defaults();
+}
+
+void casc_policy_fit(const struct casc_settings *s, const char *tier, const struct casc_reference *ref,
+		     struct casc_policy *out)
+{
+	if (ref == NULL || setting_of(s, tier).thresholds == 0)
+		return;
+	out->easy = ref->easy;
+	out->hard = ref->hard;
+	out->race = out->race < out->easy ? out->easy : out->race > out->hard ? out->hard : out->race;
+}
+
+void casc_policy_make(const struct casc_settings *s, const char *tier, struct casc_policy *out)
+{
+	struct casc_tier_setting t = setting_of(s, tier);
 	/* Records are compared bytewise, so padding must be zero. */
 	memset(out, 0, sizeof *out);
 	out->mode = (uint8_t)t.mode;

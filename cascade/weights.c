@@ -12,7 +12,9 @@
 
 static const uint8_t magic[4] = {'S', 'L', 'C', 'W'};
 enum {
-	VERSION = 1,
+	VERSION = 2,
+	FIRST_VERSION = 1, /* without a reference */
+	REFERENCE = 4 * (3 + CASC_DRIFT_BINS),
 	HEAD = 16, /* magic, version, bits, number of dense weights */
 	SUM = 8,
 	DENSE_MOST = 256,
@@ -83,9 +85,9 @@ static int check_head(const uint8_t *data, size_t n, const char *name, struct sl
 	if (n < HEAD + 4 + SUM || memcmp(data, magic, 4) != 0)
 		return sl_errf(err, SL_EINVAL, "%s: not a cascade weights file", name);
 	uint32_t version = get_u32(data + 4), bits = get_u32(data + 8), n_dense = get_u32(data + 12);
-	if (version != VERSION)
-		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads version %d", name, version,
-			       VERSION);
+	if (version < FIRST_VERSION || version > VERSION)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: version %u; this program reads versions %d to %d", name,
+			       version, FIRST_VERSION, VERSION);
 	if (bits < CASC_BITS_MIN || bits > CASC_BITS_MAX)
 		return sl_errf(err, SL_EINVAL, "%s: %u bits, not between %d and %d", name, bits, CASC_BITS_MIN,
 			       CASC_BITS_MAX);
@@ -95,12 +97,41 @@ static int check_head(const uint8_t *data, size_t n, const char *name, struct sl
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: %u dense weights; this version supports %d", name, n_dense,
 			       CASC_N_FEATURES);
 	size_t want = HEAD + 4 + 4 * ((size_t)n_dense + ((size_t)1 << bits)) + SUM;
+	want += version > FIRST_VERSION ? REFERENCE : 0;
 	if (n != want)
 		return sl_errf(err, SL_EINVAL, "%s: %zu bytes, not %zu", name, n, want);
 	uint64_t sum = get_u32(data + n - 8) | (uint64_t)get_u32(data + n - 4) << 32;
 	if (sum != checksum(data, n - SUM))
 		return sl_errf(err, SL_EINVAL, "%s: wrong checksum: the file is damaged", name);
 	return 0;
+}
+
+static bool is_share(float x) { return x >= 0 && x <= 1; }
+
+/* at: behind the weights. */
+static int get_reference(const uint8_t *at, const char *name, struct casc_reference *out, struct sl_err *err)
+{
+	float sum = 0;
+	out->n = get_u32(at);
+	bool good = get_weight(at += 4, &out->easy) && get_weight(at += 4, &out->hard) && is_share(out->easy) &&
+		    is_share(out->hard) && out->easy <= out->hard;
+	for (int i = 0; i < CASC_DRIFT_BINS && good; i++) {
+		good = get_weight(at += 4, &out->share[i]) && is_share(out->share[i]);
+		sum += out->share[i];
+	}
+	if (!good || (out->n > 0 && fabsf(sum - 1) > 1e-3f))
+		return sl_errf(err, SL_EINVAL,
+			       "%s: its shares and thresholds must be between 0 and 1, and the shares' sum 1", name);
+	return 0;
+}
+
+static void put_reference(uint8_t *at, const struct casc_reference *ref)
+{
+	put_u32(at, ref->n);
+	put_weight(at += 4, ref->easy);
+	put_weight(at += 4, ref->hard);
+	for (int i = 0; i < CASC_DRIFT_BINS; i++)
+		put_weight(at += 4, ref->share[i]);
 }
 
 int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct casc_weights **out, struct sl_err *err)
@@ -123,13 +154,17 @@ int casc_weights_decode(const uint8_t *data, size_t n, const char *name, struct 
 		return sl_errf(err, SL_EINVAL, "%s: the weight at byte %zu is not a number between %g and %g", name,
 			       (size_t)(at - data), (double)-WEIGHT_MOST, (double)WEIGHT_MOST);
 	}
+	if (get_u32(data + 4) > FIRST_VERSION && (rc = get_reference(at + 4, name, &w->ref, err)) != 0) {
+		casc_weights_destroy(w);
+		return rc;
+	}
 	*out = w;
 	return 0;
 }
 
 int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out)
 {
-	size_t n = HEAD + 4 + 4 * (CASC_N_FEATURES + ((size_t)1 << w->bits)) + SUM;
+	size_t n = HEAD + 4 + 4 * (CASC_N_FEATURES + ((size_t)1 << w->bits)) + REFERENCE + SUM;
 	uint8_t *begin, *at;
 	int rc = buf_reserve(out, n, &begin);
 	if (rc != 0)
@@ -143,6 +178,7 @@ int casc_weights_encode(const struct casc_weights *w, struct sl_buf *out)
 		put_weight(at += 4, w->dense[i]);
 	for (size_t i = 0; i < (size_t)1 << w->bits; i++)
 		put_weight(at += 4, w->grams[i]);
+	put_reference(at + 4, &w->ref);
 	uint64_t sum = checksum(begin, n - SUM);
 	put_u32(begin + n - 8, (uint32_t)sum);
 	put_u32(begin + n - 4, (uint32_t)(sum >> 32));

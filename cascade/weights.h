@@ -10,12 +10,22 @@
 
 enum { CASC_BITS_MIN = 8, CASC_BITS_MAX = 20, CASC_BITS_USUAL = 14 };
 
+/* What they were fitted to (casc_refit); n 0: not known. */
+struct casc_reference {
+	uint32_t n;                   /* requests */
+	float share[CASC_DRIFT_BINS]; /* of their scores, in equal parts of 0..1; the sum is 1 */
+	float easy, hard;             /* thresholds that pay, 0 and 1: none does */
+};
+
 struct casc_weights {
 	uint32_t bits; /* 2^bits weights of n-grams */
+	struct casc_reference ref;
 	float bias, dense[CASC_N_FEATURES];
 	float grams[];
 };
 
+/* The built-in ones, with as many of n-grams, all zero. NULL: no memory. */
+struct casc_weights *casc_weights_usual(uint32_t bits);
 /* All zero. NULL: no memory. */
 struct casc_weights *casc_weights_create(uint32_t bits);
 void casc_weights_destroy(struct casc_weights *w);

@@ -85,10 +85,11 @@ struct eng_config {
 	int page_tokens;           /* 16 */
 	uint64_t kv_bytes; /* for all pools together; 0: what the host's memory allows (engine/core/host_memory.h) */
 	uint64_t memory_bytes; /* with kv_bytes 0: the most that weights, work and pages take; 0: no bound but memory */
-	uint64_t weights_bytes;  /* of models on demand together; 0: what memory_bytes and the host's memory leave */
-	uint64_t turn_ms;        /* that weights stay at least once they are in memory */
-	uint64_t load_wait_ms;   /* that a request waits for them at most; 0: no bound */
-	int memory_watch_ms;     /* between two looks at it; 0: 500 */
+	uint64_t weights_bytes; /* of models on demand together; 0: what memory_bytes and the host's memory leave */
+	uint64_t turn_ms;       /* that weights stay at least once they are in memory */
+	uint64_t load_wait_ms;  /* that a request waits for them at most; 0: no bound */
+	int memory_watch_ms;    /* between two looks at it; 0: 500 */
+	bool beside; /* another engine runs until this one is READY: models fail if memory is short for both */
 	const char *memory_root; /* before the paths from which the host's memory is read: for tests; NULL: none */
 	double device_memory;    /* fraction of the device memory that all processes may use; pages get what weights and
 				  * steps leave. 0, or the device does not report its memory: kv_bytes applies */
@@ -206,6 +207,9 @@ void engine_model_info(struct engine *e, int index, struct proto_model *out);
 struct eng_server_config {
 	const char *socket_path; /* made with mode 0600; a stale one is removed, a live one is an error */
 	int beat_fd;             /* to the supervisor, or -1 */
+	/* Another process serves there and continues until every model is READY here: only then does this one take its
+	 * socket. If one fails, this process ends with status 1. */
+	bool takeover;
 	unsigned beat_ms, stale_ms;
 };
 

@@ -41,6 +41,7 @@ uint32_t proto_type_max(uint8_t type)
 	case PROTO_DONE:
 	case PROTO_STATS:
 	case PROTO_PONG:
+	case PROTO_LEAVE:
 	case PROTO_BYE:
 	case PROTO_LOAD:
 	case PROTO_VERIFIED:
@@ -54,11 +55,11 @@ const char *proto_type_name(uint8_t type)
 	static const char *const to_engine[] = {"?",    "HELLO", "SUBMIT", "CREDIT", "CANCEL",  "COUNT",
 						"PING", "KEEP",  "LEVELS", "ERASE",  "ADAPTER", "HAND"};
 	static const char *const to_gateway[] = {
-	    "MODEL",           "QUEUED", "TOKENS", "DONE",     "COUNTED",   "STATS",    "PONG",  "BYE",
-	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED"};
+	    "MODEL",           "QUEUED", "TOKENS", "DONE",     "COUNTED",   "STATS",    "PONG",   "BYE",
+	    "PROMPT_LOGPROBS", "CHOICE", "LOAD",   "VERIFIED", "EMBEDDING", "PREFIXES", "HANDED", "LEAVE"};
 	if (type <= PROTO_HAND)
 		return to_engine[type];
-	if (type >= PROTO_MODEL && type <= PROTO_HANDED)
+	if (type >= PROTO_MODEL && type <= PROTO_LEAVE)
 		return to_gateway[type - PROTO_MODEL];
 	return "?";
 }
@@ -167,6 +168,13 @@ static const struct proto_field stats_fields[] = {F(running),
 						  F(device.memory_bytes),
 						  F(device.memory_used_bytes),
 						  F(device.ecc_uncorrected),
+						  F(device.nvlink_replays),
+						  F(device.nvlink_crc),
+						  F(device.pcie_replays),
+						  F(device.pcie_sent),
+						  F(device.pcie_received),
+						  F(device.xids),
+						  F(device.last_xid),
 						  F(kv_bytes),
 						  F(kv_withheld),
 						  F(kv_released),
@@ -306,6 +314,7 @@ static int put_empty(struct sl_buf *out, uint8_t type, uint64_t id)
 }
 
 int proto_put_cancel(struct sl_buf *out, uint64_t id) { return put_empty(out, PROTO_CANCEL, id); }
+int proto_put_leave(struct sl_buf *out) { return put_empty(out, PROTO_LEAVE, 0); }
 int proto_put_ping(struct sl_buf *out, uint64_t nonce) { return put_empty(out, PROTO_PING, nonce); }
 int proto_put_pong(struct sl_buf *out, uint64_t nonce) { return put_empty(out, PROTO_PONG, nonce); }
 

@@ -51,6 +51,7 @@
  *                                                    every 250 ms;   PONG;   BYE reason, then close
  *                                            PREFIXES  with STATS: which beginnings of prompts have entered the prefix
  *                                                    tree or left it, by digest (prefix_digest.h)
+ *                                            LEAVE   another process serves this engine's socket from now on
  *
  * QUEUED may be repeated while a sequence with credit waits: its position and prediction are newer. DONE may come at
  * any time after SUBMIT (refused, failed, cancelled). A gateway that would admit in any case may send CREDIT right
@@ -58,6 +59,10 @@
  * for a sequence than its credit. A link that closes cancels its sequences. A SUBMIT for several choices (n, best_of,
  * beam_width) gets each one's TOKENS in order, a CHOICE when one ends, and DONE for the whole; with one choice there is
  * no CHOICE.
+ *
+ * After LEAVE an engine still serves its links, and ends once all are closed. A gateway connects to the engine's socket
+ * again, where the new process listens, submits there once that is ready, and closes the link when the answers on it
+ * have ended.
  *
  * Given tokens (n_given > 0): the draft of an answer by another model with the same tokenizer. The engine computes the
  * prompt and the given tokens, and at each position makes its own choice, with that position's random number and the
@@ -69,7 +74,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 16,
+	PROTO_VERSION = 17,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -130,6 +135,7 @@ enum proto_type {
 	PROTO_EMBEDDING = 45,
 	PROTO_PREFIXES = 46,
 	PROTO_HANDED = 47,
+	PROTO_LEAVE = 48,
 };
 
 struct proto_head {
@@ -505,6 +511,10 @@ struct proto_device {
 	uint32_t slowed; /* bits of enum proto_slowed */
 	uint32_t nvlinks;
 	uint64_t memory_bytes, memory_used_bytes, ecc_uncorrected;
+	uint64_t nvlink_replays, nvlink_crc, pcie_replays; /* so far */
+	uint64_t pcie_sent, pcie_received;                 /* bytes a second */
+	uint64_t xids;                                     /* critical errors since the engine's start */
+	uint32_t last_xid;
 };
 
 /* Why its clocks are low. */
@@ -704,6 +714,7 @@ int proto_put_done(struct sl_buf *out, uint64_t id, const struct proto_done *m);
 int proto_put_counted(struct sl_buf *out, uint64_t id, const struct proto_counted *m);
 int proto_put_stats(struct sl_buf *out, const struct proto_stats *m);
 int proto_put_pong(struct sl_buf *out, uint64_t nonce);
+int proto_put_leave(struct sl_buf *out);
 int proto_put_load(struct sl_buf *out, const struct proto_load *m);
 int proto_put_verified(struct sl_buf *out, uint64_t id, const struct proto_verified *m);
 int proto_put_handed(struct sl_buf *out, uint64_t id, const struct proto_handed *m);

@@ -23,6 +23,7 @@
 #include "cascade/learn.h"
 #include "cmd/config/cmd.h"
 #include "cmd/cascade/outcomes.h"
+#include "cmd/cascade/refit.h"
 
 static const char usage[] =
     "usage: sluice cascade train FILE.jsonl -o WEIGHTS [--bits N] [--epochs N] [--rate R] [--decay D]\n"
@@ -30,6 +31,8 @@ static const char usage[] =
     "       sluice cascade calibrate FILE.jsonl [--rate SHARE | --quality SHARE] [--hold N] [--hold-min N]\n"
     "              [--sure-above X | --early SHARE] [--drop-below X] [--points N] [--json]\n"
     "       sluice cascade report FILE.jsonl [--small-cost X] [--json]\n"
+    "       sluice cascade refit LOG -o WEIGHTS [--newest SHARE] [--least N] [--small-cost X] [--tolerance SHARE]\n"
+    "              [--bits N] [--epochs N] [--json]\n"
     "\n"
     "train      fits the score's weights to the small model's verdicts and writes them for cascade.weights\n"
     "  --bits N          2^N weights for hashed words (14)  --epochs N   passes over the outcomes (20)\n"
@@ -46,6 +49,11 @@ static const char usage[] =
     "  --points N        of the curve (20)\n"
     "report     prints which model served what, why, how well, and what the cascade saved\n"
     "  --small-cost X    cost of a small model's token, in tokens of the large model (0.1)\n"
+    "refit      fits weights to LOG.1 and LOG, and replaces WEIGHTS if they are better on the newest outcomes than\n"
+    "           chance explains; exits with 3 where they are not. Checks by the large model count as verdicts\n"
+    "  --newest SHARE    outcomes that judge (0.3)          --least N    of each kind among them (30)\n"
+    "  --tolerance SHARE wrong answers that need no check (0.02), for the threshold easy\n"
+    "  -o, --output WEIGHTS  the file to replace; without it the built-in weights are compared\n"
     "FILE - is standard input. etc/cascade.md describes its lines\n";
 
 static int complain(const char *what, const char *text)
@@ -437,12 +445,47 @@ static int report(int argc, char **argv)
 	return rc;
 }
 
+static int refit(int argc, char **argv)
+{
+	struct ask a = {0};
+	struct sl_err err = {0};
+	double bits = CASC_BITS_USUAL, epochs = 20, newest = 0.3, least = 30, small_cost = 0.1, tolerance = 0.02;
+	const struct number numbers[] = {{"bits", &bits, CASC_BITS_MIN, CASC_BITS_MAX},
+					 {"epochs", &epochs, 1, 1000},
+					 {"newest", &newest, 0.01, 0.5},
+					 {"least", &least, 1, 1e6},
+					 {"small-cost", &small_cost, 0, 1},
+					 {"tolerance", &tolerance, 0, 0.99}};
+	int rc = parse(&a, argc, argv, numbers, sizeof numbers / sizeof *numbers);
+	if (rc != 0)
+		return rc;
+	if (a.output == NULL) {
+		complain("refit", "needs -o WEIGHTS");
+		return CMD_EXIT_USAGE;
+	}
+	if (out_file_is_not(a.output, a.file, &err) != 0)
+		return complain("refit", err.text);
+	out_file_on_signals();
+	const struct refit_ask ask = {
+	    .log = a.file,
+	    .weights = a.output,
+	    .json = a.json,
+	    .settings = {
+		.train = {.bits = (uint32_t)bits, .epochs = (uint32_t)epochs, .rate = 0.1, .decay = 0.01, .seed = 1},
+		.newest = newest,
+		.least = (uint32_t)least,
+		.small_cost = small_cost,
+		.tolerance = tolerance}};
+	rc = refit_run(&ask, &err);
+	return rc == 1 ? complain("refit", err.text) : rc;
+}
+
 int cmd_cascade(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		int (*run)(int argc, char **argv);
-	} actions[] = {{"train", train}, {"calibrate", calibrate}, {"report", report}};
+	} actions[] = {{"train", train}, {"calibrate", calibrate}, {"report", report}, {"refit", refit}};
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
 		fputs(usage, stdout);
 		return 0;

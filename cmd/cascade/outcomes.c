@@ -252,6 +252,11 @@ out:
 int outcomes_read(const char *path, struct outcomes *out, struct sl_err *err)
 {
 	*out = (struct outcomes){0};
+	return outcomes_add(path, out, err);
+}
+
+int outcomes_add(const char *path, struct outcomes *out, struct sl_err *err)
+{
 	bool own = strcmp(path, "-") != 0;
 	FILE *f = own ? fopen(path, "re") : stdin;
 	struct place p = {.path = path, .err = err};
@@ -260,7 +265,7 @@ int outcomes_read(const char *path, struct outcomes *out, struct sl_err *err)
 	ssize_t n;
 	int rc = 0;
 	if (f == NULL)
-		return sl_errf(err, SL_EIO, "%.200s: %s", path, strerror(errno));
+		rc = sl_errf(err, SL_EIO, "%.200s: %s", path, strerror(errno));
 	while (rc == 0 && (n = getline(&line, &cap, f)) >= 0) {
 		p.line++;
 		if (n > LINE_MOST)
@@ -268,10 +273,10 @@ int outcomes_read(const char *path, struct outcomes *out, struct sl_err *err)
 		else if (strspn(line, " \t\r\n") < (size_t)n)
 			rc = add_line(&p, line, (size_t)n, out);
 	}
-	if (rc == 0 && ferror(f))
+	if (rc == 0 && ferror(f) != 0)
 		rc = sl_errf(err, SL_EIO, "%.200s: %s", path, strerror(errno));
 	free(line);
-	if (own)
+	if (own && f != NULL)
 		fclose(f);
 	if (rc != 0)
 		outcomes_dispose(out);

@@ -29,6 +29,8 @@ struct outcomes {
 /* Reads all lines of the file at path ("-": standard input). 0, SL_EIO, SL_EINVAL or SL_ENOMEM; *err is then one line
  * `FILE:LINE: what`. The caller disposes of out after 0. */
 int outcomes_read(const char *path, struct outcomes *out, struct sl_err *err);
+/* The same behind those that out has; after an error it has none. */
+int outcomes_add(const char *path, struct outcomes *out, struct sl_err *err);
 void outcomes_dispose(struct outcomes *o);
 
 #endif

@@ -8,6 +8,7 @@ static const char *restart_note(const char *key)
 {
 	switch (sluice_config_restart(key)) {
 	case RESTART_NOT: break;
+	case RESTART_ENGINE: return "a change starts new engines, which take over";
 	case RESTART_GATEWAY: return "a change needs an upgrade or a restart";
 	case RESTART_ALL: return "a change needs a restart";
 	}

@@ -473,7 +473,10 @@ static const struct {
 	enum restart_need need;
 } restart_rows[] = {
     {"state", RESTART_ALL},
-    {"engine.", RESTART_ALL},
+    {"engine.socket", RESTART_ALL},
+    {"engine.role", RESTART_ALL},
+    {"engine.serves", RESTART_ALL},
+    {"engine.", RESTART_ENGINE},
     {"engines", RESTART_ALL},
     {"handover.memory", RESTART_ALL},
     {"hub.folder", RESTART_ALL},

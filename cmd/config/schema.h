@@ -193,6 +193,7 @@ const struct conf_row *sluice_config_rows(void);
 /* What a change of a root key needs. */
 enum restart_need {
 	RESTART_NOT,     /* a reload */
+	RESTART_ENGINE,  /* a reload, in which new engines take over from the running ones */
 	RESTART_GATEWAY, /* a new gateway process: an upgrade or a restart */
 	RESTART_ALL,     /* a restart */
 };

@@ -97,6 +97,7 @@ static const char signals[] =
     ".SH SIGNALS\n"
     "To\n.BR \"sluice serve\" :\n"
     ".TP\n.B SIGHUP\nReloads the configuration and the certificates: completely or not at all.\n"
+    "If a key of the engines or a model\\(aqs file has changed, new engines take over from the running ones.\n"
     ".TP\n.B SIGUSR2\nReplaces the gateway by a new process from the executable\\(aqs path.\n"
     ".TP\n.BR SIGTERM \", \" SIGINT\nDrains, then exits; a second one kills.\n";
 

@@ -34,6 +34,7 @@ static int run_models(const struct sluice_config *cfg, const struct eng_server_c
 	sluice_engine_config(cfg, models, &eng);
 	eng.hand_area = area;
 	eng.hand_number = number;
+	eng.beside = srv->takeover;
 	int rc = engine_serve(&eng, srv);
 	sl_free(models);
 	return rc;
@@ -83,6 +84,7 @@ int cmd_engine(int argc, char **argv)
 	struct eng_server_config srv = {
 	    .socket_path = cfg.engine.socket,
 	    .beat_fd = o.beat_fd,
+	    .takeover = o.takeover,
 	    .beat_ms = (unsigned)cfg.supervisor.heartbeat_ms,
 	    .stale_ms = (unsigned)cfg.supervisor.hang_ms,
 	};

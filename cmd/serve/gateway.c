@@ -16,7 +16,7 @@ static int load(void *ctx, const struct gw_snapshot *now, struct gw_snapshot **o
 {
 	const struct cmd_options *o = ctx;
 	struct sluice_config *cfg;
-	int rc = reload_config(o, now->owner, RESTART_GATEWAY, !is_child(o), NULL, &cfg, err);
+	int rc = reload_config(o, now->owner, KEPT_IN_RELOAD, !is_child(o), NULL, &cfg, err);
 	if (rc != 0)
 		return rc;
 	const int format = cfg->log_format;

@@ -6,12 +6,17 @@
  */
 #include "cmd/serve/reload.h"
 
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
 #include "base/alloc.h"
 #include "base/conf/conf.h"
 
 struct kept {
 	const struct sluice_config *now;
-	enum restart_need from;
+	enum reload_kept which;
 	bool log;
 	struct reload_pins pins;
 	size_t room; /* for pins */
@@ -49,11 +54,13 @@ static int on_difference(void *ctx, const char *key)
 {
 	struct kept *k = ctx;
 	enum restart_need need = sluice_config_restart(key);
-	if (need < k->from)
+	if ((k->which >> need & 1) == 0)
 		return 0;
 	if (k->log)
 		log_warn("%s has changed: that needs %s, the old value stays", key,
-			 need == RESTART_ALL ? "a restart" : "an upgrade (SIGUSR2) or a restart");
+			 need == RESTART_ALL      ? "a restart"
+			 : need == RESTART_ENGINE ? "a reload (SIGHUP) or a restart"
+						  : "an upgrade (SIGUSR2) or a restart");
 	return conf_overrides(k->now->conf, key, add_pin, k);
 }
 
@@ -78,6 +85,54 @@ static int load(const struct cmd_options *o, const struct reload_pins *pins, str
 	return 0;
 }
 
+static int on_engine_key(void *ctx, const char *key)
+{
+	bool *touches = ctx;
+	*touches = *touches || sluice_config_restart(key) == RESTART_ENGINE;
+	return 0;
+}
+
+bool reload_touches_engines(const struct sluice_config *a, const struct sluice_config *b)
+{
+	bool touches = false;
+	return conf_compare(a->conf, b->conf, on_engine_key, &touches) == 0 && touches;
+}
+
+static uint64_t mix_file(uint64_t digest, const struct stat *st)
+{
+	const uint64_t what[] = {(uint64_t)st->st_dev, (uint64_t)st->st_ino, (uint64_t)st->st_size,
+				 (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec};
+	return XXH3_64bits_withSeed(what, sizeof what, digest);
+}
+
+/* The order in which a folder lists its files does not count. */
+static uint64_t mix_folder(uint64_t digest, const char *path)
+{
+	uint64_t sum = 0;
+	DIR *d = opendir(path);
+	for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+		struct stat st;
+		if (e->d_name[0] != '.' && fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+			sum += mix_file(XXH3_64bits(e->d_name, strlen(e->d_name)), &st);
+	}
+	if (d != NULL)
+		closedir(d);
+	return XXH3_64bits_withSeed(&sum, sizeof sum, digest);
+}
+
+uint64_t reload_model_files(const struct sluice_config *cfg)
+{
+	uint64_t digest = 0;
+	const struct model_settings *models = cfg->engine.models.items;
+	for (size_t i = 0; i < cfg->engine.models.n; i++) {
+		const char *path = models[i].path;
+		struct stat st;
+		if (stat(path, &st) == 0)
+			digest = S_ISDIR(st.st_mode) ? mix_folder(digest, path) : mix_file(digest, &st);
+	}
+	return digest;
+}
+
 int reload_config_first(const struct cmd_options *o, const char *name, struct sluice_config **out)
 {
 	struct sluice_config *cfg = sl_zalloc(sizeof *cfg);
@@ -94,13 +149,13 @@ int reload_config_first(const struct cmd_options *o, const char *name, struct sl
 	return 0;
 }
 
-int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum restart_need kept, bool log,
+int reload_config(const struct cmd_options *o, const struct sluice_config *now, enum reload_kept kept, bool log,
 		  struct reload_pins *pins, struct sluice_config **out, struct sl_err *err)
 {
 	struct sluice_config *fresh = NULL, *mixed = NULL;
 	/* serve.c needs one more override. */
 	size_t room = o->n_sets + 1 < CMD_MAX_SETS ? CMD_MAX_SETS - 1 - o->n_sets : 0;
-	struct kept k = {.now = now, .from = kept, .log = log, .room = room};
+	struct kept k = {.now = now, .which = kept, .log = log, .room = room};
 	k.pins.sets = sl_zalloc_n(CMD_MAX_SETS, sizeof *k.pins.sets);
 	if (k.pins.sets == NULL)
 		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");

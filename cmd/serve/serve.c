@@ -63,6 +63,7 @@ struct serving {
 	const char *engines[GW_MAX_ENGINES][SUPERVISE_MAX_ARGS], *gateway[SUPERVISE_MAX_ARGS];
 	char engine_names[GW_MAX_ENGINES][40]; /* "engine", "engine b"; the configuration's names follow "engine " */
 	int n_engines;                         /* which never change under a supervisor */
+	int first_engine;                      /* among the supervisor's children */
 	struct reload_pins pins; /* overrides for keys that a running process can't change; argv borrows them */
 	bool own_redis;          /* we start one and pass its address to the gateway */
 	struct private_redis redis;
@@ -81,10 +82,12 @@ struct serving {
 	/* Copies of the configuration in STATE/run: the one that children read, and the next upgrade's. */
 	char accepted[2][PATH_MAX];
 	int which, next_which;
-	char exe[PATH_MAX]; /* what is executed in an upgrade: the path this process was started from */
-	/* The upgrade in progress. */
+	char exe[PATH_MAX];   /* what is executed in an upgrade: the path this process was started from */
+	uint64_t model_files; /* as the engines have them (reload_model_files) */
+	/* The upgrade, or the succession of engines, in progress. */
 	struct sluice_config *next_cfg;
-	const char *next[SUPERVISE_MAX_ARGS];
+	const char *next[SUPERVISE_MAX_ARGS], *next_engines[GW_MAX_ENGINES][SUPERVISE_MAX_ARGS];
+	uint64_t next_model_files;
 	struct reload_pins next_pins;
 };
 
@@ -279,6 +282,23 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	return first;
 }
 
+/* Engines that take over need every model. */
+static int check_all_models(const struct sluice_config *cfg, struct sl_err *err)
+{
+	struct eng_model_config models[PROTO_MAX_MODELS];
+	struct eng_config engine;
+	int rc = 0;
+	if (cfg->echo.enabled || sluice_has_upstream(cfg))
+		return 0;
+	sluice_engine_config(cfg, models, &engine);
+	for (size_t i = 0; rc == 0 && i < cfg->engine.models.n; i++) {
+		rc = check_kv_type(&engine, &models[i], err);
+		if (rc == 0)
+			rc = model_check(models[i].path, cfg->engine.max_model_memory, err);
+	}
+	return rc;
+}
+
 /* Logs the choice in one line. */
 static int choose_store(struct serving *s, struct sl_err *err)
 {
@@ -421,15 +441,61 @@ static void adopt(struct serving *s, struct sluice_config *fresh)
 	warn_of_exposure(&fresh->gateway);
 }
 
+/* Engines whose prompts' pages pass through shared memory write there by their numbers, which two processes can't
+ * share. */
+static enum reload_kept kept_in_reload(const struct serving *s)
+{
+	return s->kv_users != 0 ? KEPT_BY_ALL : KEPT_IN_RELOAD;
+}
+
+static bool wants_engines(const struct serving *s, const struct sluice_config *fresh, uint64_t model_files)
+{
+	if (s->kv_users != 0)
+		return false;
+	return reload_touches_engines(s->cfg, fresh) || model_files != s->model_files;
+}
+
+static void forget_next(struct serving *s)
+{
+	reload_pins_dispose(&s->next_pins);
+	reload_config_free(s->next_cfg);
+	s->next_cfg = NULL;
+}
+
+/* The whole reload waits for the engines: it is taken once all of them serve, or not at all. Takes fresh and pins.
+ * Positive: the engines, as on_reload of supervise.h. */
+static int begin_succession(struct serving *s, struct sluice_config *fresh, struct reload_pins pins, struct sl_err *err)
+{
+	unsigned engines = 0;
+	s->next_cfg = fresh;
+	s->next_pins = pins;
+	s->next_which = !s->which;
+	int rc = check_all_models(fresh, err);
+	if (rc == 0)
+		rc = accept_file(s, &s->next_which, err);
+	if (rc != 0) {
+		forget_next(s);
+		return rc;
+	}
+	for (int i = 0; i < s->n_engines; i++) {
+		set_arguments(s->next_engines[i], s, s->next_which, i, &s->next_pins, NULL);
+		engines |= 1u << (s->first_engine + i);
+	}
+	return (int)engines;
+}
+
 /* SIGHUP: the file is read and checked here first; a wrong one never reaches the gateway. */
 static int on_reload(void *ctx, struct sl_err *err)
 {
 	struct serving *s = ctx;
 	struct sluice_config *fresh;
 	struct reload_pins pins = {.n = 0};
-	int rc = reload_config(s->o, s->cfg, RESTART_GATEWAY, true, &pins, &fresh, err);
+	int rc = reload_config(s->o, s->cfg, kept_in_reload(s), true, &pins, &fresh, err);
 	if (rc != 0)
 		return rc;
+	s->next_model_files = reload_model_files(fresh);
+	if (wants_engines(s, fresh, s->next_model_files))
+		return begin_succession(s, fresh, pins, err);
 	rc = accept_file(s, &s->which, err);
 	if (rc != 0) {
 		reload_config_free(fresh);
@@ -442,18 +508,11 @@ static int on_reload(void *ctx, struct sl_err *err)
 	return 0;
 }
 
-static void forget_next(struct serving *s)
-{
-	reload_pins_dispose(&s->next_pins);
-	reload_config_free(s->next_cfg);
-	s->next_cfg = NULL;
-}
-
 /* SIGUSR2: the new gateway takes the newest configuration, except keys that the engine and the supervisor keep. */
 static int on_upgrade(void *ctx, const char **exe, const char *const **argv, struct sl_err *err)
 {
 	struct serving *s = ctx;
-	int rc = reload_config(s->o, s->cfg, RESTART_ALL, true, &s->next_pins, &s->next_cfg, err);
+	int rc = reload_config(s->o, s->cfg, KEPT_IN_UPGRADE, true, &s->next_pins, &s->next_cfg, err);
 	if (rc != 0)
 		return rc;
 	s->next_which = !s->which;
@@ -491,6 +550,16 @@ static void on_upgraded(void *ctx, bool done)
 	remove_own(s, s->accepted[!s->which]);
 }
 
+static void on_succeeded(void *ctx, bool done)
+{
+	struct serving *s = ctx;
+	if (done)
+		s->model_files = s->next_model_files;
+	on_upgraded(s, done);
+	if (done)
+		log_info("reloaded");
+}
+
 /* The state folder, where children write sockets, the store's log and copies, has no space. */
 static bool disk_is_full(void *ctx)
 {
@@ -526,13 +595,19 @@ static void remove_sockets(const struct serving *s, const char *engine_socket)
 {
 	char own[128];
 	snprintf(own, sizeof own, "%s/run/engine.sock", s->state);
+	char next[sizeof own + 8];
 	if (engine_socket == NULL)
 		remove_own(s, own);
 	else
 		unlink(engine_socket);
-	for (int i = 1; i < s->n_engines; i++) {
-		snprintf(own, sizeof own, "%s/run/engine-%.32s.sock", s->state, s->engine_names[i] + ENGINE_CHARS);
-		remove_own(s, own);
+	for (int i = 0; i < s->n_engines; i++) {
+		if (i > 0)
+			snprintf(own, sizeof own, "%s/run/engine-%.32s.sock", s->state,
+				 s->engine_names[i] + ENGINE_CHARS);
+		snprintf(next, sizeof next, "%s.next", own); /* of a successor that was killed */
+		remove_own(s, next);
+		if (i > 0)
+			remove_own(s, own);
 	}
 	if (s->own_redis)
 		remove_own(s, s->redis.socket);
@@ -566,13 +641,17 @@ static int make_kv_area(struct serving *s, struct sl_err *err)
 static int run(struct serving *s)
 {
 	int skip = s->own_redis ? 0 : 1;
+	s->first_engine = 1 - skip;
+	s->model_files = reload_model_files(s->cfg);
 	name_engines(s);
 	set_children(s, (struct reload_pins){.n = 0});
 	/* Redis outlives a restart of the others. */
 	s->children[0] = (struct supervise_child){.name = "redis", .argv = s->redis.argv, .foreign_exe = s->redis.exe};
 	for (int i = 0; i < s->n_engines; i++)
-		s->children[1 + i] = (struct supervise_child){
-		    .name = s->engine_names[i], .argv = s->engines[i], .kept_fd = s->kv_users >> i & 1 ? s->kv_fd : 0};
+		s->children[1 + i] = (struct supervise_child){.name = s->engine_names[i],
+							      .argv = s->engines[i],
+							      .next_argv = s->next_engines[i],
+							      .kept_fd = s->kv_users >> i & 1 ? s->kv_fd : 0};
 	s->children[1 + s->n_engines] =
 	    (struct supervise_child){.name = "gateway", .argv = s->gateway, .replaceable = true};
 	s->sup = (struct supervise_config){
@@ -583,6 +662,7 @@ static int run(struct serving *s)
 	    .on_reload = on_reload,
 	    .on_upgrade = on_upgrade,
 	    .on_upgraded = on_upgraded,
+	    .on_succeeded = on_succeeded,
 	    .starved = disk_is_full,
 	    .on_asked = on_asked,
 	    .before_foreign = before_redis,

@@ -13,6 +13,8 @@
  * takeover_ms to be ready. Only then does the old process drain; until then a newcomer that fails is discarded
  * without effect. The executable is opened once and executed through that descriptor: a later crash restarts the
  * tested file, not its replacement on disk. The supervisor and the other children are not replaced.
+ *
+ * A succession does the same for other children, one after the other, when a reload asks for it (succeed_next).
  */
 #include "cmd/serve/supervise.h"
 
@@ -37,8 +39,9 @@ enum {
 	NEWCOMER = SUPERVISE_MAX_CHILDREN,
 	RETIRED = NEWCOMER + 1,
 	SLOTS = RETIRED + SUPERVISE_MAX_RETIRED,
-	STARVED_FAILURES = 4, /* counted at most while the disk is full: 4 backoff_min_ms */
-	PAUSE_SHARE = 8,      /* of hang_ms: a shorter delay is not a suspend */
+	STARVED_FAILURES = 4,       /* counted at most while the disk is full: 4 backoff_min_ms */
+	PAUSE_SHARE = 8,            /* of hang_ms: a shorter delay is not a suspend */
+	SUCCESSOR_MS = 1800 * 1000, /* until it is ready: models of 100 GB load from a slow disk */
 };
 
 struct supervisor {
@@ -47,6 +50,10 @@ struct supervisor {
 	struct child at[SLOTS];
 	int signal_fd;
 	bool has_terminal; /* at its start */
+	int target;        /* the child that the newcomer replaces */
+	/* Children of a succession: those still to be replaced, those that were; whether it is taken back. */
+	unsigned due, replaced;
+	bool succeeds, reverts;
 	bool announced;
 	bool ending;
 	bool reload_due;              /* requested during an upgrade */
@@ -160,6 +167,90 @@ static void report_end(const struct supervisor *s)
 			    (unsigned long long)longest_ms * 1000);
 }
 
+/* ---- successions ---- */
+
+static void reload(struct supervisor *s);
+
+static struct child *free_slot(struct supervisor *s)
+{
+	for (int i = RETIRED; i < SLOTS; i++) {
+		if (s->at[i].state == CHILD_GONE)
+			return &s->at[i];
+	}
+	return NULL;
+}
+
+/* A replaced process whose work has not ended. */
+static bool drains(const struct supervisor *s, const struct supervise_child *what)
+{
+	for (int i = RETIRED; i < SLOTS; i++)
+		if (s->at[i].state != CHILD_GONE && s->at[i].what == what)
+			return true;
+	return false;
+}
+
+static int start_successor(struct supervisor *s, int i, struct sl_err *err)
+{
+	struct child *next = &s->at[NEWCOMER];
+	const struct supervise_child *what = s->at[i].what;
+	if (free_slot(s) == NULL || (!s->reverts && drains(s, what)))
+		return sl_errf(err, SL_ELIMIT, "a replaced %s still ends its work", what->name);
+	child_init(next, what, CHILD_GONE);
+	if (!child_start(s->cfg, next, s->reverts ? what->argv : what->next_argv, true, NULL)) {
+		child_dispose(next);
+		return sl_errf(err, SL_EIO, "the new %s can't start", what->name);
+	}
+	s->target = i;
+	next->due_ns = next->since_ns + SUCCESSOR_MS * NS_PER_MS;
+	log_info("%s %s is process %d, which takes over once it is ready", s->reverts ? "the former" : "the new",
+		 what->name, (int)next->pid);
+	return 0;
+}
+
+static void end_succession(struct supervisor *s, bool done, const char *why)
+{
+	struct child *c = replaceable(s);
+	bool reverted = s->reverts;
+	s->succeeds = s->reverts = false;
+	s->due = 0;
+	if (reverted) {
+		if (!done && !s->ending)
+			log_error("not every process could be taken back to the old configuration: %s", why);
+	} else {
+		s->cfg->on_succeeded(s->cfg->ctx, done);
+		if (!done && !s->ending)
+			log_error("reload refused, the old configuration stays: %s", why);
+		if (done && !s->ending && c != NULL && child_alive(c))
+			kill(c->pid, SIGHUP);
+	}
+	if (!reverted && !done && s->replaced != 0 && !s->ending) {
+		s->succeeds = s->reverts = true;
+		s->due = s->replaced;
+		s->replaced = 0;
+	} else if (s->reload_due && !s->ending) {
+		reload(s);
+	}
+}
+
+static void succeed_next(struct supervisor *s)
+{
+	struct sl_err err;
+	while (s->succeeds && s->at[NEWCOMER].state == CHILD_GONE && !s->ending) {
+		if (s->due == 0)
+			end_succession(s, true, "");
+		else if (start_successor(s, __builtin_ctz(s->due), &err) != 0)
+			end_succession(s, false, err.text);
+	}
+}
+
+static void begin_succession(struct supervisor *s, unsigned children)
+{
+	s->due = children;
+	s->replaced = 0;
+	s->succeeds = true;
+	succeed_next(s);
+}
+
 /* ---- reloads ---- */
 
 static void reload(struct supervisor *s)
@@ -176,10 +267,12 @@ static void reload(struct supervisor *s)
 	bool tells = s->cfg->notify != NULL && s->announced; /* earlier, READY=1 would be untrue */
 	if (tells)
 		notify_reloading(s->cfg->notify);
-	bool taken = s->cfg->on_reload != NULL && s->cfg->on_reload(s->cfg->ctx, &err) == 0;
-	if (taken && c != NULL && child_alive(c))
+	int rc = s->cfg->on_reload != NULL ? s->cfg->on_reload(s->cfg->ctx, &err) : SL_EINVAL;
+	if (rc > 0)
+		begin_succession(s, (unsigned)rc);
+	else if (rc == 0 && c != NULL && child_alive(c))
 		kill(c->pid, SIGHUP);
-	else if (!taken)
+	else if (rc != 0)
 		log_error("reload refused, the old configuration stays: %s", err.text);
 	if (tells)
 		notify_send(s->cfg->notify, "READY=1");
@@ -194,15 +287,6 @@ static void on_upgraded(struct supervisor *s, bool done)
 }
 
 /* ---- upgrades ---- */
-
-static struct child *free_slot(struct supervisor *s)
-{
-	for (int i = RETIRED; i < SLOTS; i++) {
-		if (s->at[i].state == CHILD_GONE)
-			return &s->at[i];
-	}
-	return NULL;
-}
 
 static int open_executable(const char *path, struct sl_err *err)
 {
@@ -237,6 +321,7 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 		s->cfg->on_upgraded(s->cfg->ctx, false);
 		return rc;
 	}
+	s->target = (int)(now - s->at);
 	next->due_ns = next->since_ns + s->cfg->takeover_ms * NS_PER_MS;
 	log_info("upgrade: the new %s is process %d", now->what->name, (int)next->pid);
 	return 0;
@@ -245,7 +330,7 @@ static int begin_upgrade(struct supervisor *s, struct sl_err *err)
 /* The newcomer is ready and replaces the old process, which drains. */
 static void finish_upgrade(struct supervisor *s)
 {
-	struct child *now = replaceable(s), *next = &s->at[NEWCOMER], *old = free_slot(s);
+	struct child *now = &s->at[s->target], *next = &s->at[NEWCOMER], *old = free_slot(s);
 	const struct supervise_child *what = now->what;
 	*old = *now;
 	*now = *next;
@@ -255,13 +340,20 @@ static void finish_upgrade(struct supervisor *s)
 	if (old->pid > 0) {
 		child_set_state(old, CHILD_RETIRED);
 		old->due_ns = old->since_ns + s->cfg->retired_ms * NS_PER_MS;
-		log_info("upgrade: %s is process %d now, %d drains", what->name, (int)now->pid, (int)old->pid);
+		log_info("%s%s is process %d now, %d drains", s->succeeds ? "" : "upgrade: ", what->name, (int)now->pid,
+			 (int)old->pid);
 		kill(old->pid, SIGUSR2);
 	} else { /* the old process had crashed and waited for its restart */
 		child_dispose(old);
 		child_set_state(old, CHILD_GONE);
 	}
-	on_upgraded(s, true);
+	if (!s->succeeds) {
+		on_upgraded(s, true);
+		return;
+	}
+	s->due &= ~(1u << s->target);
+	s->replaced |= 1u << s->target;
+	succeed_next(s);
 }
 
 static void on_newcomer_exit(struct supervisor *s, pid_t pid, int status)
@@ -272,9 +364,16 @@ static void on_newcomer_exit(struct supervisor *s, pid_t pid, int status)
 		child_log_exit(c, noun(s, c), pid, status);
 	child_set_state(c, CHILD_GONE);
 	child_dispose(c);
-	if (!s->ending)
+	if (!s->ending && !s->succeeds)
 		log_error("upgrade failed: the old %s continues", c->what->name);
-	on_upgraded(s, false);
+	if (!s->succeeds) {
+		on_upgraded(s, false);
+		return;
+	}
+	char why[96];
+	snprintf(why, sizeof why, "the new %.40s did not get ready", s->at[s->target].what->name);
+	end_succession(s, false, why);
+	succeed_next(s);
 }
 
 /* ---- watching ---- */
@@ -352,8 +451,9 @@ static void on_deadline(struct supervisor *s, struct child *c)
 		log_error("%s%s (process %d) has been silent for %llu ms: killed", noun(s, c), c->what->name,
 			  (int)c->pid, (unsigned long long)((now - c->beat_ns) / NS_PER_MS));
 	else if (c == &s->at[NEWCOMER] && c->state == CHILD_RUNNING)
-		log_error("upgrade: the new %s (process %d) is not ready after %llu ms: killed", c->what->name,
-			  (int)c->pid, (unsigned long long)s->cfg->takeover_ms);
+		log_error("%sthe new %s (process %d) is not ready after %llu ms: killed",
+			  s->succeeds ? "" : "upgrade: ", c->what->name, (int)c->pid,
+			  (unsigned long long)((now - c->since_ns) / NS_PER_MS));
 	else
 		log_warn("%s%s (process %d) does not end: killed", noun(s, c), c->what->name, (int)c->pid);
 	child_kill(c);
@@ -442,6 +542,11 @@ static void on_exit_of(struct supervisor *s, struct child *c, int status)
 			child_log_exit(c, noun(s, c), pid, status);
 		c->failures = healthy ? 0 : c->failures;
 		wait_after_failure(s, c);
+		unsigned bit = 1u << (c - s->at); /* it comes back with its argv */
+		if (s->succeeds && (s->replaced & bit) != 0) {
+			s->replaced &= ~bit;
+			s->due |= bit;
+		}
 	}
 	if (s->ending)
 		end_next(s);

@@ -6,7 +6,8 @@
  * children's entries. Thread: main.
  *
  *   child        one supervised process over all its restarts (child.h)
- *   newcomer     the new process of an upgrade, until it replaces the old one
+ *   newcomer     the new process of an upgrade or a succession, until it replaces the old one
+ *   succession   children replaced in a reload
  *   retired      a replaced process that still drains
  */
 #ifndef CMD_SUPERVISE_H
@@ -38,6 +39,8 @@ struct supervise_child {
 	 * beside it with `--takeover`; when that is ready, the old one gets SIGUSR2 and ends when its work is done. */
 	bool replaceable;
 	int kept_fd; /* stays open in this child; 0: none */
+	/* What its successor is started with, with `--takeover` behind, where on_reload asks for one. */
+	const char *const *next_argv;
 };
 
 /* The supervisor reads it at each use: on_reload and on_upgraded may change the times and what argv points to. */
@@ -53,8 +56,14 @@ struct supervise_config {
 	uint64_t takeover_ms;        /* in an upgrade, until the new process is ready */
 	uint64_t retired_ms;         /* of a replaced process, before it is killed */
 	void (*on_ready)(void *ctx); /* once, when every child has become ready */
-	/* SIGHUP. 0: the replaceable child is signalled; or one line in *err. NULL: nothing to reload. */
+	/* SIGHUP. 0: the replaceable child is signalled; or one line in *err. NULL: nothing to reload. Positive, bit i:
+	 * child i is replaced first, one after the other, by a process with its next_argv. Each starts beside the
+	 * former one and takes over as in an upgrade: once it is ready, the former gets SIGUSR2 and ends when its work
+	 * is done. on_succeeded follows. */
 	int (*on_reload)(void *ctx, struct sl_err *err);
+	/* done: all were replaced; the replaceable child is signalled next. Otherwise one was not ready: those before
+	 * it are replaced again, by processes with their argv. */
+	void (*on_succeeded)(void *ctx, bool done);
 	/* SIGUSR2. 0 with the new process's executable and arguments, valid until on_upgraded; or one line in *err. exe
 	 * is opened at once. NULL: no upgrades. */
 	int (*on_upgrade)(void *ctx, const char **exe, const char *const **argv, struct sl_err *err);

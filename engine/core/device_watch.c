@@ -23,7 +23,8 @@ struct device_watch {
 	int users;
 	struct proto_device last;
 	uint64_t read_ns;              /* of it */
-	bool told_silent, told_absurd; /* the thread's */
+	bool told_silent, told_absurd; /* the thread's, as are Xids that are logged */
+	uint64_t told_xids;
 };
 
 /* With the lock held; releases it. */
@@ -54,6 +55,13 @@ static struct proto_device report_of(const struct kn_device_state *s)
 	    .slowed = s->slowed,
 	    .ecc_uncorrected = s->ecc_uncorrected,
 	    .nvlinks = s->nvlinks,
+	    .nvlink_replays = s->nvlink_replays,
+	    .nvlink_crc = s->nvlink_crc,
+	    .pcie_replays = s->pcie_replays,
+	    .pcie_sent = s->pcie_sent,
+	    .pcie_received = s->pcie_received,
+	    .xids = s->xids,
+	    .last_xid = s->last_xid,
 	};
 }
 
@@ -64,6 +72,10 @@ static void say(struct device_watch *w, int rc, const struct kn_device_state *s)
 		log_warn("the device's driver does not report its state: figures of the device are missing meanwhile");
 	if (rc == 0 && s->absurd != NULL && !w->told_absurd)
 		log_warn("the device's driver reports a %s that cannot be: such figures are left out", s->absurd);
+	if (rc == 0 && s->xids > w->told_xids)
+		log_error("the device's driver reports a critical error: Xid %u (%llu so far)", s->last_xid,
+			  (unsigned long long)s->xids);
+	w->told_xids = rc == 0 ? s->xids : w->told_xids;
 	w->told_silent = w->told_silent || rc != 0;
 	w->told_absurd = w->told_absurd || (rc == 0 && s->absurd != NULL);
 }

@@ -25,6 +25,7 @@ enum {
 	BORDER_PART = 8,          /* of a slab at most this part (1/8) is lost to borders between pages */
 };
 
+static const uint64_t least_beside = 64ull << 20;  /* pages of an engine that starts beside another one */
 static const uint64_t unplanned_kv = 256ull << 20; /* on a device that does not report its memory */
 
 static uint64_t context_pages(const struct eng_model *m)
@@ -215,6 +216,34 @@ static void plan_host(struct engine *e, const struct kv_want *wants)
 	e->cfg.kv_bytes = plan.kv;
 	e->memory_reserve = plan.reserve;
 	log_info("%s", host_memory_line(&now, &needs, &plan, line, sizeof line));
+}
+
+bool kv_budget_fits_beside(const struct engine *e, char *line, size_t n)
+{
+	struct kv_want wants[PROTO_MAX_MODELS];
+	struct host_needs needs;
+	struct on_demand some;
+	struct machine_memory now;
+	wants_of(e, wants);
+	needs_of(e, wants, &needs, &some);
+	if (e->ops->memory != NULL ||
+	    machine_memory_read(e->cfg.memory_root != NULL ? e->cfg.memory_root : "", NULL, &now) != 0)
+		return true;
+	uint64_t reserve = host_memory_reserve(now.total), need = needs.weights + some.largest + needs.work;
+	uint64_t usable = now.available > reserve ? now.available - reserve : 0;
+	uint64_t kv = e->cfg.kv_bytes > 0             ? e->cfg.kv_bytes
+		      : needs.contexts < least_beside ? needs.contexts
+						      : least_beside;
+	if (__builtin_add_overflow(need, kv, &need) || need > usable) {
+		snprintf(
+		    line, n,
+		    "beside the running engine it needs %llu MiB, and %llu MiB are left (by %s, %llu MiB in reserve): "
+		    "a restart replaces that engine",
+		    (unsigned long long)(need >> 20), (unsigned long long)(usable >> 20), now.limited_by,
+		    (unsigned long long)(reserve >> 20));
+		return false;
+	}
+	return true;
 }
 
 /* ---- a device's ---- */

@@ -13,6 +13,10 @@
 
 /* Whether the backend reports the memory of a device, which the budget then follows from. */
 bool kv_budget_is_of_device(const struct engine *e);
+/* Whether the host's memory has room for weights, work and pages beside another engine that runs: in memory that the
+ * host says is available, less the reserve. Pages count as engine.kv_memory says; where that is auto, as the least that
+ * models start with. True on a device, where loading finds out. False: why not is in line. */
+bool kv_budget_fits_beside(const struct engine *e, char *line, size_t n);
 /* Sets the models' pages and creates the memory that they share. Models whose metadata is unknown get none. of_device:
  * all weights are loaded. */
 void kv_budget_plan(struct engine *e, bool of_device);

@@ -284,6 +284,8 @@ static int on_hello(struct eng_link *l, const struct proto_hello *hello, struct 
 	struct proto_stats stats;
 	hub->backend->stats(hub->be, &stats);
 	out_result(l, proto_put_stats(&l->out, &stats));
+	if (hub->leaving)
+		out_result(l, proto_put_leave(&l->out));
 	return 0;
 }
 
@@ -508,6 +510,16 @@ void hub_close(struct link_hub *hub)
 {
 	hub->closing = true;
 	cancel_all(hub, NULL);
+}
+
+void hub_leave(struct link_hub *hub)
+{
+	hub->leaving = true;
+	list_each(it, &hub->links) {
+		struct eng_link *l = list_entry(it, struct eng_link, in_hub);
+		if (is_open(l))
+			out_result(l, proto_put_leave(&l->out));
+	}
 }
 
 void hub_bye(struct link_hub *hub, const char *reason)

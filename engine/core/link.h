@@ -56,6 +56,7 @@ struct link_hub {
 	struct idmap seqs;            /* engine-wide identifier → struct link_seq */
 	struct list links;            /* struct eng_link.in_hub */
 	bool closing;                 /* new requests are refused */
+	bool leaving;                 /* another process takes over; requests are served until the links close */
 	bool changed;                 /* something happened since the last hub_send_stats */
 	bool ready[PROTO_MAX_MODELS]; /* model i is READY */
 	int n_ready;
@@ -92,6 +93,8 @@ void hub_deliver(struct link_hub *hub);
 void hub_send_stats(struct link_hub *hub);
 /* Refuses new requests and cancels every sequence; their DONEs follow. */
 void hub_close(struct link_hub *hub);
+/* Sends LEAVE on every link, and on each that comes later. */
+void hub_leave(struct link_hub *hub);
 /* Sends BYE on every link and finishes it. */
 void hub_bye(struct link_hub *hub, const char *reason);
 /* Sequences and counts without their last event. */

@@ -609,6 +609,20 @@ static void grow_swaps(struct engine *e)
 	}
 }
 
+/* No model is loaded that might cost the running engine its memory. */
+static void refuse_beside(struct engine *e)
+{
+	char why[200];
+	if (!e->cfg.beside || kv_budget_fits_beside(e, why, sizeof why))
+		return;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		if (m->inspected)
+			sl_errf(&m->load_err, SL_ENOMEM, "%s: %s", m->path, why);
+		m->inspected = false;
+	}
+}
+
 void *loader_main(void *engine)
 {
 	struct engine *e = engine;
@@ -617,6 +631,7 @@ void *loader_main(void *engine)
 	int n = 0;
 	for (int i = 0; i < e->n_models; i++)
 		inspect(&e->models[i]);
+	refuse_beside(e);
 	e->planned = kv_budget_is_of_device(e);
 	if (!e->planned)
 		kv_budget_plan(e, false);

@@ -9,6 +9,10 @@
  * Access: the socket has mode 0600 from its creation, and the peer's uid must be the process's or root's. A socket file
  * left by a dead engine is removed; one that answers is never touched.
  *
+ * Succession: one that is to take over (eng_server_config.takeover) binds beside the socket and renames once all its
+ * models are READY, so that connections reach either process at any time. The former one gets SIGUSR2, sends LEAVE and
+ * ends when its gateways have closed their links.
+ *
  * Shutdown: the socket closes first, then every sequence is cancelled, and the loop runs until all ends are sent to the
  * gateways, or until a deadline.
  */
@@ -18,6 +22,7 @@
 #include <event2/event.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -42,6 +47,7 @@ enum {
 	LAST_WRITE_MS = 1000,  /* for a BYE */
 	STOP_MS = 5000,        /* for the last events when the engine stops */
 	ACCEPT_PAUSE_MS = 100, /* out of descriptors */
+	N_SIGNALS = 3,
 };
 
 _Static_assert((int)READ_BYTES <= (int)LINK_KEEP, "link_feed takes one read at a time");
@@ -63,13 +69,14 @@ struct server {
 	struct stat bound; /* the socket file that is ours */
 	int listen_fd;     /* -1: no longer accepting */
 	struct event_base *base;
-	struct event *accept_ev, *resume_ev, *mail_ev, *tick_ev, *signal_ev[2];
+	struct event *accept_ev, *resume_ev, *mail_ev, *tick_ev, *signal_ev[N_SIGNALS];
 	struct link_hub hub;
 	struct list conns;
 	int n_conns;
 	uint64_t stats_at_ns; /* of the last STATS */
 	uint64_t stop_at_ns;  /* stopping: the deadline; 0: serving */
-	atomic_bool stop_asked, failed;
+	atomic_bool stop_asked, failed, leave_asked;
+	bool beside; /* it has not taken the socket over yet */
 	bool ready;
 	bool settled; /* every model has been READY or FAILED */
 	int beat_slot;
@@ -100,9 +107,21 @@ static int bind_private(int fd, const struct sockaddr_un *addr)
 	return rc;
 }
 
+/* Where one listens that is to take over. */
+static int beside(const char *path, char *out, size_t size)
+{
+	int n = snprintf(out, size, "%s.next", path);
+	return n > 0 && (size_t)n < size ? 0 : SL_EINVAL;
+}
+
 static int open_socket(struct server *s, struct sl_err *err)
 {
+	char next[sizeof s->addr.sun_path];
 	const char *path = s->cfg.socket_path;
+	s->beside = s->cfg.takeover;
+	if (s->beside && beside(path, next, sizeof next) != 0)
+		return sl_errf(err, SL_EINVAL, "%s: too long for a second socket beside it", path);
+	path = s->beside ? next : path;
 	size_t n = strlen(path);
 	if (n == 0 || n >= sizeof s->addr.sun_path)
 		return sl_errf(err, SL_EINVAL, "%s: a socket path must have 1 to %zu bytes", path,
@@ -129,17 +148,36 @@ static int open_socket(struct server *s, struct sl_err *err)
 	return 0;
 }
 
+static bool is_ours(const struct server *s, const char *path)
+{
+	struct stat st;
+	return s->bound.st_ino != 0 && lstat(path, &st) == 0 && st.st_ino == s->bound.st_ino &&
+	       st.st_dev == s->bound.st_dev;
+}
+
+/* From here on connections come to this process. */
+static int take_over(struct server *s)
+{
+	const char *path = s->cfg.socket_path;
+	if (rename(s->addr.sun_path, path) != 0) {
+		log_error("%s: can't take it over: %s", path, strerror(errno));
+		return SL_EIO;
+	}
+	memcpy(s->addr.sun_path, path, strlen(path) + 1);
+	s->beside = false;
+	log_info("this process serves on %s now", path);
+	return 0;
+}
+
 /* Removes only our own file: another engine may have replaced it. */
 static void close_socket(struct server *s)
 {
-	struct stat st;
 	if (s->listen_fd < 0)
 		return;
 	close(s->listen_fd);
 	s->listen_fd = -1;
-	if (s->bound.st_ino != 0 && lstat(s->cfg.socket_path, &st) == 0 && st.st_ino == s->bound.st_ino &&
-	    st.st_dev == s->bound.st_dev)
-		unlink(s->cfg.socket_path);
+	if (is_ours(s, s->addr.sun_path))
+		unlink(s->addr.sun_path);
 }
 
 static bool may_connect(int fd)
@@ -291,9 +329,8 @@ static void on_mail(evutil_socket_t fd, short what, void *ctx)
 static void on_signal(evutil_socket_t sig, short what, void *ctx)
 {
 	struct server *s = ctx;
-	(void)sig;
 	(void)what;
-	atomic_store(&s->stop_asked, true);
+	atomic_store(sig == SIGUSR2 ? &s->leave_asked : &s->stop_asked, true);
 }
 
 static void arm_tick(struct server *s, uint64_t now)
@@ -322,6 +359,30 @@ static bool settled(struct server *s)
 	return true;
 }
 
+/* The name of a model that has failed is in *out. */
+static bool any_failed(struct server *s, struct proto_model *out)
+{
+	for (int i = 0; i < s->hub.backend->n_models(s->hub.be); i++) {
+		s->hub.backend->model_info(s->hub.be, i, out);
+		if (out->state == PROTO_MODEL_FAILED)
+			return true;
+	}
+	return false;
+}
+
+/* Once no model is loading: takes over, or gives up. True: gateways reach this process. */
+static bool succeeds(struct server *s)
+{
+	struct proto_model m;
+	bool fails = s->beside && any_failed(s, &m);
+	if (fails)
+		log_error("model %.*s: %.*s; the running engine continues", (int)m.name.n, m.name.at, (int)m.reason.n,
+			  m.reason.at);
+	if (fails || (s->beside && s->hub.n_ready > 0 && take_over(s) != 0))
+		server_fail(s);
+	return !s->beside && s->hub.n_ready > 0;
+}
+
 static void end_of_turn(struct server *s)
 {
 	uint64_t now = clock_now_ns();
@@ -333,7 +394,7 @@ static void end_of_turn(struct server *s)
 	}
 	list_each_safe(it, tmp, &s->conns)
 		conn_settle(list_entry(it, struct conn, in_server), now);
-	bool ready = s->hub.n_ready > 0 && s->stop_at_ns == 0 && settled(s);
+	bool ready = s->stop_at_ns == 0 && (s->hub.n_ready > 0 || s->beside) && settled(s) && succeeds(s);
 	if (ready != s->ready) {
 		s->ready = ready;
 		beat_ready(ready);
@@ -351,6 +412,16 @@ static void begin_stop(struct server *s, uint64_t now)
 	s->stop_at_ns = now + STOP_MS * NS_PER_MS;
 }
 
+/* Asked by the supervisor, whose new process has the socket. Otherwise gateways would come back here. */
+static void begin_leave(struct server *s)
+{
+	atomic_store(&s->leave_asked, false);
+	if (s->hub.leaving || s->listen_fd < 0 || is_ours(s, s->cfg.socket_path))
+		return;
+	log_info("another process takes over: %zu open requests end here", hub_n_live(&s->hub));
+	hub_leave(&s->hub);
+}
+
 void server_run(struct server *s)
 {
 	s->beat_slot = beat_slot("engine i/o");
@@ -364,7 +435,10 @@ void server_run(struct server *s)
 			break;
 		}
 		uint64_t now = clock_now_ns();
-		if (s->stop_at_ns == 0 && atomic_load(&s->stop_asked))
+		if (s->stop_at_ns == 0 && atomic_load(&s->leave_asked))
+			begin_leave(s);
+		bool left = s->hub.leaving && s->n_conns == 0;
+		if (s->stop_at_ns == 0 && (left || atomic_load(&s->stop_asked)))
 			begin_stop(s, now);
 		bool over = s->stop_at_ns != 0 && (hub_n_live(&s->hub) == 0 || now >= s->stop_at_ns);
 		if (over && !bye_sent) {
@@ -403,8 +477,8 @@ struct event_base *server_base(struct server *s) { return s->base; }
 
 int server_catch_signals(struct server *s)
 {
-	static const int sigs[2] = {SIGTERM, SIGINT};
-	for (int i = 0; i < 2; i++) {
+	static const int sigs[N_SIGNALS] = {SIGTERM, SIGINT, SIGUSR2};
+	for (int i = 0; i < N_SIGNALS; i++) {
 		s->signal_ev[i] = evsignal_new(s->base, sigs[i], on_signal, s);
 		if (s->signal_ev[i] == NULL || event_add(s->signal_ev[i], NULL) != 0)
 			return SL_EIO;
@@ -459,11 +533,11 @@ int server_create(const struct eng_server_config *cfg, struct server **out, stru
 
 void server_destroy(struct server *s)
 {
-	enum { N_EVENTS = 6 };
-	struct event *const all[N_EVENTS] = {s->accept_ev, s->resume_ev,    s->mail_ev,
-					     s->tick_ev,   s->signal_ev[0], s->signal_ev[1]};
-	for (size_t i = 0; i < N_EVENTS; i++)
+	struct event *const all[] = {s->accept_ev, s->resume_ev, s->mail_ev, s->tick_ev};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		free_event(all[i]);
+	for (int i = 0; i < N_SIGNALS; i++)
+		free_event(s->signal_ev[i]);
 	if (s->base != NULL)
 		event_base_free(s->base);
 	close_socket(s);

@@ -19,7 +19,7 @@ int server_create(const struct eng_server_config *cfg, struct server **out, stru
 /* The context of hub_post, which the backend gets as its event sink before server_run. */
 struct link_hub *server_hub(struct server *s);
 struct event_base *server_base(struct server *s);
-/* SIGTERM and SIGINT stop the server. 0 or SL_EIO. */
+/* SIGTERM and SIGINT stop the server; SIGUSR2 lets it leave once another process has its socket. 0 or SL_EIO. */
 int server_catch_signals(struct server *s);
 /* Serves until server_stop or a caught signal, then ends every sequence and removes the socket. */
 void server_run(struct server *s);

@@ -33,6 +33,8 @@ list() {
 	echo "644 $made/sluice.fish $share/fish/vendor_completions.d/sluice.fish"
 	echo "644 $made/sluice.service $prefix/lib/systemd/system/sluice.service"
 	echo "644 $made/sluice.socket $prefix/lib/systemd/system/sluice.socket"
+	echo "644 $made/sluice-refit.service $prefix/lib/systemd/system/sluice-refit.service"
+	echo "644 etc/systemd/sluice-refit.timer $prefix/lib/systemd/system/sluice-refit.timer"
 	echo "644 etc/systemd/sysusers.conf $prefix/lib/sysusers.d/sluice.conf"
 	for doc in README.md README.ko.md etc/api.md etc/cascade.md etc/client.md etc/metrics.md etc/operate.md etc/proxies.md \
 		etc/quickstart.md etc/systemd/gpu.conf etc/prometheus/sluice.rules.yml etc/grafana/sluice.json LICENSE; do
@@ -54,7 +56,7 @@ generate() {
 	export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
 	mkdir -p "$made" || exit 1
 	etc/package/config.sh "$share/sluice" "$state" >"$made/sluice.yaml" || exit 1
-	fill etc/systemd/sluice.service && fill etc/systemd/sluice.socket || exit 1
+	fill etc/systemd/sluice.service && fill etc/systemd/sluice.socket && fill etc/systemd/sluice-refit.service || exit 1
 	"$build/sluice" docs man >"$made/sluice.1" || exit 1
 	"$build/sluice" docs man-config "$made/sluice.yaml" >"$made/sluice.yaml.5" || exit 1
 	"$build/sluice" docs bash >"$made/sluice.bash" || exit 1

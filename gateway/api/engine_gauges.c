@@ -39,6 +39,9 @@ struct reported {
 #define DEVICE_GAUGE(field, name, scale, help) \
 	REPORTED(proto_device, field, METRIC_GAUGE, "sluice_device_" name, scale, help)
 
+#define DEVICE_COUNTER(field, name, help) \
+	REPORTED(proto_device, field, METRIC_COUNTER, "sluice_device_" name "_total", 0, help)
+
 static struct reported engine[] = {
     ENGINE_GAUGE(running, "sluice_engine_running", "Sequences in the engine's batch, or paused with their pages"),
     ENGINE_GAUGE(waiting, "sluice_engine_waiting", "Sequences that wait in the engine"),
@@ -128,6 +131,13 @@ static struct reported device[] = {
     DEVICE_GAUGE(nvlinks, "nvlinks_up", 0, "Links to other devices that are up"),
     REPORTED(proto_device, ecc_uncorrected, METRIC_COUNTER, "sluice_device_ecc_errors_total", 0,
 	     "Uncorrected errors of the device's memory since the driver was loaded"),
+    DEVICE_COUNTER(nvlink_replays, "nvlink_replays", "Packets that links to other devices sent again"),
+    DEVICE_COUNTER(nvlink_crc, "nvlink_crc_errors", "Wrong checksums on links to other devices"),
+    DEVICE_COUNTER(pcie_replays, "pcie_replays", "Packets that the device's PCIe link sent again"),
+    DEVICE_GAUGE(pcie_sent, "pcie_sent_bytes_per_second", 0, "What the device sends over PCIe"),
+    DEVICE_GAUGE(pcie_received, "pcie_received_bytes_per_second", 0, "What the device receives over PCIe"),
+    DEVICE_COUNTER(xids, "xid_errors", "Critical errors (Xid) that the driver has reported since the engine's start"),
+    DEVICE_GAUGE(last_xid, "last_xid", 0, "The number of the last one; 0: there was none"),
 };
 
 #define SLOWED(reason)                                                           \
@@ -168,11 +178,14 @@ static void register_all(struct reported *all, size_t n)
 		metric_register(&all[i].m);
 }
 
-static void set_all(struct reported *all, size_t n, const void *report)
+/* Not the counters of a device that does not answer: they would look reset. */
+static void set_all(struct reported *all, size_t n, const void *report, bool counters)
 {
 	for (size_t i = 0; i < n; i++) {
 		const void *at = (const char *)report + all[i].at;
-		metric_set(&all[i].m, all[i].size == 4 ? *(const uint32_t *)at : (int64_t) * (const uint64_t *)at);
+		if (counters || all[i].m.kind != METRIC_COUNTER)
+			metric_set(&all[i].m,
+				   all[i].size == 4 ? *(const uint32_t *)at : (int64_t) * (const uint64_t *)at);
 	}
 }
 
@@ -233,7 +246,7 @@ void engine_gauges_model(const char *name, const struct proto_figures *f)
 			g = models[i];
 	if (g == NULL && (g = add_model(name)) == NULL)
 		return;
-	set_all(g->all, N_MODEL, f);
+	set_all(g->all, N_MODEL, f, true);
 	uint32_t used = f->pages_total > f->pages_free ? f->pages_total - f->pages_free : 0;
 	metric_set(&g->kv_usage, f->pages_total > 0 ? (int64_t)used * 1000 / f->pages_total : 0);
 }
@@ -291,7 +304,7 @@ void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, 
 		return;
 	metric_set(&g->up, up);
 	metric_set(&g->prefixes, (int64_t)n_prefixes);
-	set_all(g->all, N_ONE, st);
+	set_all(g->all, N_ONE, st, true);
 }
 
 void engine_gauges_register(void)
@@ -312,7 +325,7 @@ static void set_upstream(const struct proto_upstream *u)
 			metric_register(&faults[i]);
 	}
 	registered = true;
-	set_all(upstream, N_UPSTREAM, u);
+	set_all(upstream, N_UPSTREAM, u, true);
 	for (int i = 0; i < PROTO_FAULTS; i++)
 		metric_set(&faults[i], (int64_t)u->faults[i]);
 }
@@ -320,7 +333,7 @@ static void set_upstream(const struct proto_upstream *u)
 void engine_gauges_set(bool up, const struct proto_stats *st)
 {
 	metric_set(&link_up, up);
-	set_all(engine, N_ENGINE, st);
+	set_all(engine, N_ENGINE, st, true);
 	device_gauges_set(&st->device);
 	set_upstream(&st->upstream);
 }
@@ -336,7 +349,7 @@ void device_gauges_set(const struct proto_device *d)
 			metric_register(&slowed[i]);
 	}
 	registered = true;
-	set_all(device, N_DEVICE, d);
+	set_all(device, N_DEVICE, d, d->known != 0);
 	for (int i = 0; i < N_SLOWED; i++)
 		metric_set(&slowed[i], d->slowed >> i & 1);
 }

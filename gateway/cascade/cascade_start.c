@@ -70,6 +70,7 @@ static void plan(struct cascade_run *r, const struct cascade_ask *ask, struct ca
 	cascade_prompt_score(cascade_state_scorer(ask->snapshot->cascade), s->prompt_kind, s->prompt, ask->asked_tokens,
 			     &score, r->features);
 	r->score = score.score;
+	cascade_state_scored(ask->snapshot->cascade, score.plain);
 	*e = (struct casc_event){
 	    .kind = CASC_START,
 	    .plan = {.score = score.score,

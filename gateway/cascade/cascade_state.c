@@ -9,10 +9,14 @@
  */
 #include "gateway/cascade/cascade_state.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/metrics.h"
+
+enum { DRIFT_EVERY = 20 /* requests between two values of the metric */ };
 
 struct cascade_tier {
 	struct cascade_state *state;
@@ -26,10 +30,19 @@ struct cascade_tier {
 
 struct cascade_state {
 	struct casc_scorer *scorer;
+	pthread_mutex_t lock; /* of drift */
+	struct casc_drift drift;
 	struct line_file *log; /* NULL: none */
 	size_t n_tiers;
 	struct cascade_tier *tiers; /* [n_tiers] */
 };
+
+static struct metric drift = {.kind = METRIC_GAUGE,
+			      .name = "sluice_cascade_drift",
+			      .help = "How far recent requests' scores are from those that the cascade's weights were "
+				      "fitted to (population stability index); 0: unknown",
+			      .scale = 1e-3};
+METRICS(drift);
 
 static struct cascade_tier *find(const struct cascade_state *s, const char *name)
 {
@@ -47,6 +60,7 @@ static void tier_init(struct cascade_tier *t, struct cascade_state *s, const str
 	t->name = tier->name;
 	t->priority = tier->priority;
 	casc_policy_make(cfg->cascade, tier->name, &t->policy);
+	casc_policy_fit(cfg->cascade, tier->name, casc_scorer_reference(s->scorer), &t->policy);
 	pthread_mutex_init(&t->lock, NULL);
 	struct cascade_tier *old = find(before, tier->name);
 	if (old == NULL)
@@ -66,6 +80,8 @@ int cascade_state_create(const struct gw_config *cfg, struct cascade_state *befo
 	struct cascade_state *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return sl_errf(err, SL_ENOMEM, "cascade: no memory");
+	pthread_mutex_init(&s->lock, NULL);
+	metric_set(&drift, 0); /* of the weights from now on */
 	int rc = casc_scorer_create(cfg->cascade, &s->scorer, err);
 	if (rc == 0 && cfg->cascade_log != NULL && cfg->cascade_log[0] != '\0')
 		rc = cascade_log_open(cfg->cascade_log, cfg->cascade_log_bytes, &s->log, err);
@@ -89,9 +105,22 @@ void cascade_state_destroy(void *state)
 	for (size_t i = 0; i < s->n_tiers; i++)
 		pthread_mutex_destroy(&s->tiers[i].lock);
 	sl_free(s->tiers);
+	pthread_mutex_destroy(&s->lock);
 	casc_scorer_destroy(s->scorer);
 	cascade_log_close(s->log);
 	sl_free(s);
+}
+
+void cascade_state_scored(struct cascade_state *s, float plain_score)
+{
+	const struct casc_reference *ref = casc_scorer_reference(s->scorer);
+	if (ref == NULL)
+		return;
+	pthread_mutex_lock(&s->lock);
+	casc_drift_add(&s->drift, plain_score);
+	if (s->drift.n % DRIFT_EVERY == 0)
+		metric_set(&drift, llround(casc_drift_index(&s->drift, ref) * 1000));
+	pthread_mutex_unlock(&s->lock);
 }
 
 const struct casc_scorer *cascade_state_scorer(const struct cascade_state *s) { return s->scorer; }

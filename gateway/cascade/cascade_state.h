@@ -24,6 +24,8 @@ int cascade_state_create(const struct gw_config *cfg, struct cascade_state *befo
 /* NULL allowed. */
 void cascade_state_destroy(void *s);
 
+/* A request got this score, without rules: for the metric of drift. */
+void cascade_state_scored(struct cascade_state *s, float plain_score);
 const struct casc_scorer *cascade_state_scorer(const struct cascade_state *s);
 /* NULL: outcomes are not logged. */
 struct line_file *cascade_state_log(const struct cascade_state *s);

@@ -194,7 +194,9 @@ void link_notify_state(struct engine_conn *l)
 
 static void go_down(struct engine_conn *l, const char *why)
 {
-	if (l->state == LINK_UP)
+	if (l->retired)
+		log_info("the former engine %s%shas ended: %s", l->name, l->name[0] != '\0' ? " " : "", why);
+	else if (l->state == LINK_UP)
 		log_warn("the engine %s%shas gone: %s", l->name, l->name[0] != '\0' ? " " : "", why);
 	else if (!l->told)
 		log_info("waiting for the engine%s%s: %s", l->name[0] != '\0' ? " " : "", l->name, why);
@@ -212,7 +214,8 @@ static void go_down(struct engine_conn *l, const char *why)
 			l->models[i].percent = 0;
 		}
 	link_notify_state(l);
-	retry_later(l);
+	if (!l->retired) /* on_state may have retired it */
+		retry_later(l);
 	tell_lost(l);
 }
 
@@ -397,6 +400,10 @@ int engine_conn_create(struct gw_thread *t, int number, const char *name, const 
 	try_connect(l);
 	return 0;
 }
+
+void engine_conn_retire(struct engine_conn *l) { l->retired = true; }
+
+size_t engine_conn_n_own(const struct engine_conn *l) { return l->n_seqs; }
 
 void engine_conn_stop(struct engine_conn *l) { l->state = LINK_DOWN; }
 

@@ -23,6 +23,8 @@ struct conn_events {
 	void (*on_load)(void *ctx, struct engine_conn *c, const struct proto_load *m); /* with each LOAD */
 	/* It has gone down, or a model's state was reported. */
 	void (*on_state)(void *ctx, struct engine_conn *c);
+	/* Another process serves the socket from now on; this one ends once its connections have. */
+	void (*on_leave)(void *ctx, struct engine_conn *c);
 	void *ctx;
 };
 
@@ -30,6 +32,10 @@ struct conn_events {
  * from there. name is borrowed. */
 int engine_conn_create(struct gw_thread *t, int number, const char *name, const char *socket_path, uint64_t first_id,
 		       const struct conn_events *events, struct engine_conn **out, struct sl_err *err);
+/* It is not connected again once it has ended. */
+void engine_conn_retire(struct engine_conn *c);
+/* Sequences and counts from here that have not ended. */
+size_t engine_conn_n_own(const struct engine_conn *c);
 /* No listener may submit from now on. */
 void engine_conn_stop(struct engine_conn *c);
 /* Every sequence gets on_lost first. */

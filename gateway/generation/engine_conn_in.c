@@ -228,6 +228,10 @@ static int on_frame(struct engine_conn *l, const struct proto_head *h, const uin
 	case PROTO_COUNTED: return on_counted(l, h, p, err);
 	case PROTO_PREFIXES: return on_prefixes(l, p, h->length, err);
 	case PROTO_PONG: return 0;
+	case PROTO_LEAVE:
+		if (l->events.on_leave != NULL)
+			l->events.on_leave(l->events.ctx, l);
+		return 0;
 	case PROTO_BYE: {
 		struct proto_bye m;
 		int rc = proto_get_bye(p, h->length, &m, err);

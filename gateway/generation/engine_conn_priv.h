@@ -51,6 +51,7 @@ struct engine_conn {
 	bool want_write;
 	bool overrun;  /* a frame found no room: the link goes down at the end of the turn */
 	bool stopping; /* it cancels what it runs: it is about to end */
+	bool retired;  /* another connection has replaced it */
 	bool told;     /* the reason why the link is down is logged */
 	bool foreign;  /* and what it answered instead of HELLO, as another version does */
 	uint64_t next_id;

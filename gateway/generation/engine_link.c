@@ -4,7 +4,7 @@
  * the process runs: an engine that comes back finds its models where they were. What the list says of a model follows
  * from its engines' states whenever one of them changes (merge).
  */
-#include "gateway/generation/engine_link.h"
+#include "gateway/generation/engine_link_priv.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,52 +13,22 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "gateway/generation/adapter_asks.h"
-#include "gateway/generation/engine_conn.h"
 #include "gateway/generation/route_counts.h"
 #include "gateway/loop/thread.h"
 
 enum {
-	ID_SHIFT = 56,
-	NAME_BYTES = 64,
 	RECENT_MS = 10000,
 	REST_MS = 3600 * 1000, /* no request waits for longer (max_wait) */
 	BYTES_PER_TOKEN = 4,   /* for the prediction; about that in English */
 	KEY_BORDER = 1,        /* prompts whose first 512 bytes are the same go together by the policy prefix */
 };
 
-struct engine_link {
-	struct gw_thread *t;
-	int n_conns;
-	struct engine_conn *conns[ENGINE_LINK_MAX];
-	char names[ENGINE_LINK_MAX][NAME_BYTES];
-	uint64_t hashes[ENGINE_LINK_MAX]; /* of the names */
-	int roles[ENGINE_LINK_MAX];       /* enum gw_engine_role */
-	int n_models;
-	struct link_model models[PROTO_MAX_MODELS];
-	char names_of[PROTO_MAX_MODELS][PROTO_MAX_NAME + 1]; /* kept when no engine has the model any more */
-	uint64_t gone_ns[PROTO_MAX_MODELS];                  /* since when no engine has it; 0: one has, or none had */
-	int16_t local[PROTO_MAX_MODELS][ENGINE_LINK_MAX];    /* its index on that engine; -1: it has none */
-	bool told[PROTO_MAX_MODELS][ENGINE_LINK_MAX];        /* that this one's differs is logged */
-	void (*on_load)(void *ctx, const struct proto_load *m);
-	void *on_load_ctx;
-	void (*on_state)(void *ctx);
-	void *on_state_ctx;
-	struct adapter_asks asks;
-	uint64_t turn; /* requests so far */
-	struct route_choice choice;
-	struct prefix_digests digests; /* of the prompt that is being routed */
-	/* Of several engines, while a caller looks at them. */
-	struct link_sums {
-		struct proto_stats stats;
-		struct proto_figures figures;
-	} * sums;
-};
-
 static struct engine_conn *conn_of(const struct engine_link *l, uint64_t id)
 {
-	uint64_t k = id >> ID_SHIFT;
-	return k < (uint64_t)l->n_conns ? l->conns[k] : NULL;
+	uint64_t k = id >> LINK_ID_SHIFT, half = id >> LINK_HALF_SHIFT & 1;
+	if (k >= (uint64_t)l->n_conns)
+		return NULL;
+	return half == l->successions[k].half ? l->conns[k] : l->successions[k].other;
 }
 
 /* ---- the list of models ---- */
@@ -193,7 +163,7 @@ static void merge_model(struct engine_link *l, int i)
 	*to = (struct link_model){.name = ""};
 }
 
-static void merge(struct engine_link *l)
+void engine_link_merge(struct engine_link *l)
 {
 	int n = engine_conn_n_models(l->conns[0]);
 	for (int k = 0; k < l->n_conns; k++)
@@ -227,12 +197,13 @@ static bool is_candidate(const struct engine_link *l, int model, int k)
 	return true;
 }
 
+/* -1: it is another process's than the one that gets requests. */
 static int number_of(const struct engine_link *l, const struct engine_conn *c)
 {
-	int k = 0;
-	while (l->conns[k] != c)
-		k++;
-	return k;
+	for (int k = 0; k < l->n_conns; k++)
+		if (l->conns[k] == c)
+			return k;
+	return -1;
 }
 
 /* Of each priority the engine that would serve it soonest. */
@@ -254,9 +225,9 @@ static void on_load(void *ctx, struct engine_conn *c, const struct proto_load *m
 	struct engine_link *l = ctx;
 	struct proto_load best = *m;
 	int k = number_of(l, c), i = 0;
-	while (i < PROTO_MAX_MODELS && l->local[i][k] != m->model)
+	while (k >= 0 && i < PROTO_MAX_MODELS && l->local[i][k] != m->model)
 		i++;
-	if (i == PROTO_MAX_MODELS || l->on_load == NULL)
+	if (k < 0 || i == PROTO_MAX_MODELS || l->on_load == NULL)
 		return;
 	best.model = (uint16_t)i;
 	best_load(l, i, &best);
@@ -266,32 +237,47 @@ static void on_load(void *ctx, struct engine_conn *c, const struct proto_load *m
 static void on_state(void *ctx, struct engine_conn *c)
 {
 	struct engine_link *l = ctx;
-	(void)c;
 	/* The first report comes while the first connection is being made. */
 	if (l->n_conns == 0)
 		return;
-	merge(l);
+	succession_on_state(l, c);
+	engine_link_merge(l);
 	if (l->on_state != NULL)
 		l->on_state(l->on_state_ctx);
 }
 
+static void on_leave(void *ctx, struct engine_conn *c)
+{
+	struct engine_link *l = ctx;
+	int k = number_of(l, c);
+	if (k >= 0)
+		succession_begin(l, k);
+}
+
 /* ---- life ---- */
+
+int engine_link_conn(struct engine_link *l, int k, const char *socket_path, bool half, struct engine_conn **out,
+		     struct sl_err *err)
+{
+	const struct conn_events events = {.on_load = on_load, .on_state = on_state, .on_leave = on_leave, .ctx = l};
+	uint64_t first = ((uint64_t)k << LINK_ID_SHIFT) + ((uint64_t)half << LINK_HALF_SHIFT) + 1;
+	return engine_conn_create(l->t, k, k > 0 ? l->names[k] : "", socket_path, first, &events, out, err);
+}
 
 int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err)
 {
-	const struct conn_events events = {.on_load = on_load, .on_state = on_state, .ctx = l};
 	int k = l->n_conns;
 	if (k == ENGINE_LINK_MAX)
 		return sl_errf(err, SL_ELIMIT, "more than %d engines", ENGINE_LINK_MAX);
-	snprintf(l->names[k], NAME_BYTES, "%s", name);
+	snprintf(l->names[k], LINK_NAME_BYTES, "%s", name);
+	snprintf(l->paths[k], LINK_PATH_BYTES, "%s", socket_path);
 	route_counts_register(name);
 	l->hashes[k] = XXH3_64bits(name, strlen(name));
-	int rc = engine_conn_create(l->t, k, k > 0 ? l->names[k] : "", socket_path, ((uint64_t)k << ID_SHIFT) + 1,
-				    &events, &l->conns[k], err);
+	int rc = engine_link_conn(l, k, socket_path, false, &l->conns[k], err);
 	if (rc != 0)
 		return rc;
 	l->n_conns++;
-	merge(l);
+	engine_link_merge(l);
 	return 0;
 }
 
@@ -304,6 +290,7 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 	}
 	l->t = t;
 	adapter_asks_init(&l->asks);
+	succession_init(l);
 	int rc = engine_link_add(l, ENGINE_LINK_FIRST, socket_path, err);
 	if (rc != 0) {
 		engine_link_destroy(l);
@@ -322,8 +309,10 @@ void engine_link_destroy(struct engine_link *l)
 	/* All first: what a sequence loses with one must not be submitted to the next. */
 	for (int k = 0; k < l->n_conns; k++)
 		engine_conn_stop(l->conns[k]);
+	succession_dispose(l);
 	for (int k = 0; k < l->n_conns; k++)
 		engine_conn_destroy(l->conns[k]);
+	hot_prompts_dispose(&l->hot);
 	sl_free(l->sums);
 	sl_free(l);
 }
@@ -615,6 +604,7 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
 	const struct prefix_whose whose = whose_of(l, req, k);
 	prefix_view_send(engine_conn_prefixes(l->conns[k]), &l->digests, &whose, gw_now(l->t));
 	route_count(l->names[k], l->choice.policy, l->choice.cached > 0);
+	hot_prompts_note(&l->hot, req, gw_now(l->t));
 	return 0;
 }
 
@@ -624,7 +614,7 @@ int engine_link_role(const struct engine_link *l, int k) { return l->roles[k]; }
 
 int engine_link_engine_of(const struct engine_link *l, uint64_t id)
 {
-	return id != 0 && conn_of(l, id) != NULL ? (int)(id >> ID_SHIFT) : -1;
+	return id != 0 && conn_of(l, id) != NULL ? (int)(id >> LINK_ID_SHIFT) : -1;
 }
 
 bool engine_link_hands_over(const struct engine_link *l, int model, int k)
@@ -700,8 +690,12 @@ void engine_link_levels(struct engine_link *l)
 
 void engine_link_erase(struct engine_link *l, uint64_t tenant)
 {
-	for (int k = 0; k < l->n_conns; k++)
+	hot_prompts_erase(&l->hot, tenant);
+	for (int k = 0; k < l->n_conns; k++) {
 		engine_conn_erase(l->conns[k], tenant);
+		if (l->successions[k].other != NULL)
+			engine_conn_erase(l->successions[k].other, tenant);
+	}
 }
 
 /* An adapter that is there goes from the engines that have it. Which of them have the folder of one that is loaded they

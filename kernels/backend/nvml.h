@@ -21,7 +21,7 @@ enum kn_slowed {
 	KN_SLOWED_OTHER = 1 << 3,    /* any other reason but idleness */
 };
 
-/* 0: the device does not report it, or what it reports cannot be. */
+/* 0: the device does not report it, or what it reports cannot be; of counts the last value that was read. */
 struct kn_device_state {
 	uint32_t busy_percent;        /* of the last moments in which a kernel ran */
 	uint32_t memory_busy_percent; /* in which memory was read or written */
@@ -32,7 +32,14 @@ struct kn_device_state {
 	uint32_t slowed;          /* bits of kn_slowed */
 	uint64_t ecc_uncorrected; /* errors since the driver was loaded */
 	uint32_t nvlinks;         /* links that are up */
-	const char *absurd;       /* NULL, or a figure that cannot be and is left 0 */
+	/* Since the driver was loaded, of all links together: packets sent again; checksums that were wrong, of control
+	 * and of data. */
+	uint64_t nvlink_replays, nvlink_crc;
+	uint64_t pcie_replays;
+	uint64_t pcie_sent, pcie_received; /* bytes a second, over 20 ms */
+	uint64_t xids;                     /* critical errors that the driver has reported since kn_nvml_open */
+	uint32_t last_xid;                 /* the number of the last one (NVIDIA, "Xid Errors") */
+	const char *absurd;                /* NULL, or a figure that cannot be and is left 0 */
 };
 
 struct kn_nvml;

@@ -64,6 +64,33 @@ before(() => {
 });
 after(() => rmSync(folder, { recursive: true, force: true }));
 
+test('refit replaces weights that are worse, and keeps those that are not', () => {
+  const w = join(folder, 'refit'), own = join(folder, 'served.jsonl'), lines = outcomes(1000).split('\n');
+  writeFileSync(`${own}.1`, `${lines.slice(0, 500).join('\n')}\n`); // as the server leaves them
+  writeFileSync(own, `${lines.slice(500).join('\n')}\n`);
+  const first = JSON.parse(good(['cascade', 'refit', own, '-o', w, '--json']));
+  assert.deepEqual([first.end, first.outcomes, first.with_verdict], ['taken', 1000, 1000]);
+  assert.ok(first.new_loss < first.loss && first.gain > 2 * first.error, JSON.stringify(first));
+  assert.ok(first.easy >= 0 && first.easy <= first.hard && first.hard <= 1);
+  const bytes = readFileSync(w);
+  const second = sluice(['cascade', 'refit', own, '-o', w]);
+  assert.equal(second.status, 3, second.err);
+  assert.match(second.out, /^kept: the new weights are not better/);
+  assert.deepEqual(readFileSync(w), bytes);
+  // Without verdicts the large model's checks count.
+  writeFileSync(own, lines.map((l) => JSON.stringify({ ...JSON.parse(l), small_right: null })).join('\n'));
+  rmSync(`${own}.1`);
+  const checks = JSON.parse(sluice(['cascade', 'refit', own, '-o', join(folder, 'checks'), '--json']).out);
+  assert.ok(checks.with_verdict === 1000 && checks.end === 'taken', JSON.stringify(checks));
+  const few = sluice(['cascade', 'refit', own, '-o', join(folder, 'few'), '--least', '1000']);
+  assert.deepEqual([few.status, few.out.split(' (')[0]], [3, 'kept: there are too few outcomes of one kind']);
+  writeFileSync(w, 'damaged');
+  bad(['cascade', 'refit', own, '-o', w], 1, /not a cascade weights file/);
+  bad(['cascade', 'refit', own], USAGE, /needs -o WEIGHTS/);
+  bad(['cascade', 'refit', own, '-o', own], 1, /outcomes|same/);
+  bad(['cascade', 'refit', own, '-o', w, '--newest', '0.6'], USAGE, /--newest must be/);
+});
+
 test('train fits weights that tell hard requests from easy ones, the same each time', () => {
   const a = join(folder, 'a'), b = join(folder, 'b');
   const fit = JSON.parse(good(['cascade', 'train', log, '-o', a, '--held-out', '0.3', '--json']));

@@ -35,10 +35,10 @@ test('a reload: new values for new requests; a wrong file changes nothing; what 
   const running = stream(session, server.keys.free, words('long', 60));
   await running.began;
   writeConfig(['concurrency: 4', 'concurrency: 2'], ['cors_origins: ["http://localhost:*"]', 'cors_origins: ["https://chat.example"]'],
-    ['\n  threads: 1\n', '\n  threads: 3\n'], ['context: 4096', 'context: 8192']);
+    ['\n  threads: 1\n', '\n  threads: 3\n'], ['server_memory: 256MiB', 'server_memory: 77MiB']);
   await reload();
   assert.match(server.log(), /gateway\.threads has changed: that needs an upgrade \(SIGUSR2\) or a restart, the old value stays/);
-  assert.match(server.log(), /engine\.echo\.context has changed: that needs a restart, the old value stays/);
+  assert.match(server.log(), /cache\.server_memory has changed: that needs a restart, the old value stays/);
   assert.deepEqual(await four(), [200, 429, 429, 429]);
   const models = await request(server.http, '/v1/models', { headers: { authorization: `Bearer ${server.keys.free}`, origin: 'https://chat.example' } });
   assert.equal(models.headers['access-control-allow-origin'], 'https://chat.example');

@@ -39,6 +39,7 @@ const CAUSES = {
   SluiceStoreSlow: { [bucket('sluice_cache_redis_seconds', '', 0.01)]: ['+50', '+100'], [bucket('sluice_cache_redis_seconds', '', 0.1)]: ['+100', '+100'], [bucket('sluice_cache_redis_seconds', '', '+Inf')]: ['+100', '+100'] },
   // promtool's clock begins at 0.
   SluiceCertificateEnds: { 'sluice_tls_certificate_end_timestamp_seconds{}': [String(10 * 86400), String(100 * 86400)] },
+  SluiceCascadeDrifts: { 'sluice_cascade_drift{}': ['0.4', '0.1'] },
   SluiceRecordsLost: { 'sluice_request_records_lost_total{why="write"}': ['+1', '+0'] },
   SluiceTracesLost: { 'sluice_traces_lost_total{why="export"}': ['+1', '+0'] },
   SluiceProcessorShort: { 'sluice_pressure_seconds_total{resource="cpu",stalled="some"}': ['+55', '+10'] },
@@ -51,6 +52,10 @@ const CAUSES = {
   SluiceDeviceHot: { 'sluice_device_temperature_celsius{}': ['86', '60'] },
   SluiceDeviceTooHot: { 'sluice_device_temperature_celsius{}': ['95', '86'] },
   SluiceDeviceSlowed: { 'sluice_device_slowed{reason="thermal"}': ['1', '0'], 'sluice_device_slowed{reason="power"}': ['1', '1'] },
+  SluiceDeviceNvlinkReplays: { 'sluice_device_nvlink_replays_total{}': ['+1', '+0'] },
+  SluiceDeviceNvlinkCrcErrors: { 'sluice_device_nvlink_crc_errors_total{}': ['+12000', '+600'] },
+  SluiceDevicePcieReplays: { 'sluice_device_pcie_replays_total{}': ['+1', '+0'] },
+  SluiceDeviceXid: { 'sluice_device_xid_errors_total{}': ['+1', '+0'] },
   SluiceDeviceEccErrors: { 'sluice_device_ecc_errors_total{}': ['+1', '+0'] },
 };
 
@@ -134,6 +139,7 @@ test('rules and dashboard name metrics that exist', { skip: !hasRedis() && 'redi
   const there = new Set(all.map((s) => s.name));
   // A device's metrics appear with a device.
   for (const [, name] of readFileSync('gateway/api/engine_gauges.c', 'utf8').matchAll(/DEVICE_GAUGE\(\w+, "(\w+)"/g)) there.add(`sluice_device_${name}`);
+  for (const [, name] of readFileSync('gateway/api/engine_gauges.c', 'utf8').matchAll(/DEVICE_COUNTER\(\w+, "(\w+)"/g)) there.add(`sluice_device_${name}_total`);
   for (const name of ['sluice_device_ecc_errors_total', 'sluice_device_slowed']) {
     assert.ok(readFileSync('gateway/api/engine_gauges.c', 'utf8').includes(`"${name}"`));
     there.add(name);

@@ -116,3 +116,78 @@ int nvmlDeviceGetNvLinkState(void *d, unsigned link, int *active)
 	*active = link != 2;
 	return mode == BARE || link >= 6 ? 2 : answer();
 }
+
+/* By link and counter: 0 replays, 2 and 3 wrong checksums. */
+int nvmlDeviceGetNvLinkErrorCounter(void *d, unsigned link, int counter, unsigned long long *out)
+{
+	(void)d;
+	*out = mode == LIES ? ~0ull : counter == 0 ? 10 * link : counter == 2 ? 100 : counter == 3 ? 1000 : 7;
+	return mode == BARE || link >= 6 ? 2 : answer();
+}
+
+int nvmlDeviceGetPcieReplayCounter(void *d, unsigned *out)
+{
+	(void)d;
+	*out = 4;
+	return mode == BARE ? 3 : answer();
+}
+
+int nvmlDeviceGetPcieThroughput(void *d, int direction, unsigned *out)
+{
+	(void)d;
+	*out = mode == LIES ? ~0u : direction == 0 ? 2000 : 3000;
+	return mode == BARE ? 3 : answer();
+}
+
+struct event {
+	void *device;
+	unsigned long long type, data;
+	unsigned gpu, compute;
+};
+
+static atomic_int n_events, n_sets, xid;
+
+/* The next n waits have an Xid. */
+void fake_nvml_xids(int n, int which)
+{
+	xid = which;
+	n_events = n;
+}
+
+int fake_nvml_sets(void) { return n_sets; }
+
+int nvmlEventSetCreate(void **out)
+{
+	static int set;
+	*out = &set;
+	n_sets += mode != BARE;
+	return mode == BARE ? 3 : 0;
+}
+
+int nvmlDeviceRegisterEvents(void *d, unsigned long long types, void *set)
+{
+	(void)d;
+	(void)set;
+	return types == 8 ? 0 : 2;
+}
+
+int nvmlEventSetWait_v2(void *set, struct event *out, unsigned ms)
+{
+	(void)set;
+	if (ms != 0)
+		return 2; /* it would hold up the other figures */
+	*out = (struct event){.type = 8, .data = mode == LIES ? ~0ull : (unsigned)xid};
+	if (mode == LIES)
+		return 0; /* without end */
+	if (n_events == 0)
+		return 10;
+	n_events--;
+	return 0;
+}
+
+int nvmlEventSetFree(void *set)
+{
+	(void)set;
+	n_sets--;
+	return 0;
+}

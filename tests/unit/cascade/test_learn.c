@@ -295,10 +295,196 @@ static void as_the_machine(void **state)
 	assert_true(given_up > 50 && kept > 50);
 }
 
+/* ---- fitting again ---- */
+
+enum { MANY = 4000 };
+static float many_dense[MANY][CASC_N_FEATURES];
+static struct casc_example many[MANY];
+
+static const struct casc_refit_settings again = {
+    .train = {.bits = 10, .epochs = 20, .rate = 0.1, .decay = 0.01, .seed = 1},
+    .newest = 0.3,
+    .least = 30,
+    .small_cost = 0.1,
+    .tolerance = 0.02,
+};
+
+/* The chance that example i is hard follows from one feature: from feature 1 before `turn`, from feature 2 after it. */
+static void make_many(uint64_t seed, size_t turn, double sharpness)
+{
+	uint64_t random = seed;
+	for (size_t i = 0; i < MANY; i++) {
+		for (int k = 0; k < CASC_N_FEATURES; k++)
+			many_dense[i][k] = unit(&random);
+		float x = many_dense[i][i < turn ? 1 : 2];
+		float p = casc_sigmoid((float)sharpness * (x - 0.5f));
+		many[i] = (struct casc_example){many_dense[i], NULL, 0, unit(&random) < p};
+	}
+}
+
+static struct casc_weights *fitted_to(size_t n)
+{
+	struct casc_fit trained, held;
+	struct casc_weights *w;
+	assert_int_equal(casc_train(many, n, &again.train, &w, &trained, &held, NULL), 0);
+	return w;
+}
+
+static enum casc_refit_end refit(const struct casc_weights *now, struct casc_refit *r, struct casc_weights **w)
+{
+	assert_int_equal(casc_refit(many, MANY, many + MANY / 2, MANY / 2, now, &again, w, r, NULL), 0);
+	assert_true((*w != NULL) == (r->end == CASC_REFIT_TAKEN));
+	return r->end;
+}
+
+/* Twenty times each: what has changed is found, what has not is left alone, and noise is no change. */
+static void better_weights_are_taken_and_no_others(void **state)
+{
+	(void)state;
+	struct casc_refit r;
+	struct casc_weights *w;
+	for (uint64_t seed = 1; seed <= 20; seed++) {
+		make_many(seed, 1000, 12);
+		struct casc_weights *now = fitted_to(1000);
+		assert_int_equal(refit(now, &r, &w), CASC_REFIT_TAKEN);
+		assert_true(r.fresh < r.now && r.gain > 2 * r.error);
+		assert_int_equal(w->ref.n, MANY / 2);
+		casc_weights_destroy(w);
+		casc_weights_destroy(now);
+		make_many(100 + seed, MANY, 12);
+		now = fitted_to(MANY * 7 / 10); /* the same examples and settings: the same weights */
+		assert_int_equal(refit(now, &r, &w), CASC_REFIT_WORSE);
+		casc_weights_destroy(now);
+		make_many(200 + seed, MANY, 0);
+		now = casc_weights_create(10);
+		assert_int_equal(refit(now, &r, &w), CASC_REFIT_WORSE);
+		casc_weights_destroy(now);
+	}
+}
+
+static void few_outcomes_and_wrong_settings(void **state)
+{
+	(void)state;
+	struct casc_refit r;
+	struct casc_weights *w, *now = casc_weights_usual(10);
+	struct casc_refit_settings s = again;
+	struct sl_err err;
+	make_many(3, MANY, 12);
+	assert_int_equal(casc_refit(many, 150, many, 150, now, &s, &w, &r, &err), 0);
+	assert_int_equal(r.end, CASC_REFIT_FEW);
+	assert_null(w);
+	assert_int_equal(casc_refit(many, 0, many, 0, now, &s, &w, &r, &err), 0);
+	assert_int_equal(r.end, CASC_REFIT_FEW);
+	for (size_t i = MANY / 2; i < MANY; i++) /* one kind only among the newest */
+		many[i].hard = false;
+	assert_int_equal(casc_refit(many, MANY, many, MANY, now, &s, &w, &r, &err), 0);
+	assert_int_equal(r.end, CASC_REFIT_FEW);
+	const double wrong[] = {0, -1, 0.6, NAN};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		s.newest = wrong[i];
+		assert_int_equal(casc_refit(many, MANY, many, MANY, now, &s, &w, &r, &err), SL_EINVAL);
+	}
+	casc_weights_destroy(now);
+}
+
+/* By what they cost on the data that they were found on, and with other costs. */
+static void thresholds_pay(void **state)
+{
+	(void)state;
+	enum { M = 3000 };
+	static float scores[M];
+	static bool hard[M];
+	uint64_t random = 9;
+	float easy, from;
+	for (int i = 0; i < M; i++) {
+		scores[i] = (float)i / M;
+		hard[i] = unit(&random) < (i < M / 4 ? 0.002f : i < 3 * M / 4 ? 0.4f : 0.98f);
+	}
+	casc_thresholds(scores, hard, M, 0.1, 0.02, &easy, &from);
+	assert_true(easy > 0.2f && easy < 0.27f);
+	assert_true(from > 0.65f && from < 0.78f);
+	int wrong = 0, below = 0, won = 0, above = 0;
+	for (int i = 0; i < M; i++) {
+		below += scores[i] < easy;
+		wrong += scores[i] < easy && hard[i];
+		above += scores[i] >= from;
+		won += scores[i] >= from && hard[i];
+	}
+	assert_true(wrong <= 0.02 * below);
+	assert_true(won + 0.1 * above > above); /* the small model first would cost above * 0.1 + won */
+	/* A dearer small model is left out sooner, a free one never; little data gives no certainty. */
+	float dear, free_of_charge;
+	casc_thresholds(scores, hard, M, 0.7, 0.02, &easy, &dear);
+	casc_thresholds(scores, hard, M, 0, 0.02, &easy, &free_of_charge);
+	assert_true(dear < from && free_of_charge >= 1);
+	casc_thresholds(scores, hard, 50, 0.1, 0.02, &easy, &from);
+	assert_true(easy <= 0 && from >= 1);
+	casc_thresholds(scores, hard, 0, 0.1, 0.02, &easy, &from);
+	assert_true(easy <= 0 && from >= 1);
+}
+
+static void drift_shows_change_only(void **state)
+{
+	(void)state;
+	struct casc_reference ref = {.n = 1000};
+	struct casc_drift d = {.n = 0};
+	uint64_t random = 4;
+	for (int i = 0; i < CASC_DRIFT_BINS; i++)
+		ref.share[i] = 0.1f;
+	for (int i = 0; i < CASC_DRIFT_LEAST - 1; i++)
+		casc_drift_add(&d, 0.99f);
+	assert_true(casc_drift_index(&d, &ref) <= 0); /* too few */
+	d = (struct casc_drift){.n = 0};
+	for (int i = 0; i < 20000; i++) {
+		casc_drift_add(&d, unit(&random));
+		if (i > CASC_DRIFT_LEAST)
+			assert_true(casc_drift_index(&d, &ref) < 0.1);
+	}
+	for (int i = 0; i < 2 * CASC_DRIFT_MEMORY; i++)
+		casc_drift_add(&d, unit(&random) * unit(&random));
+	assert_true(casc_drift_index(&d, &ref) > 0.25);
+	casc_drift_add(&d, 1);
+	casc_drift_add(&d, 0);
+	for (int i = 0; i < 8 * CASC_DRIFT_MEMORY; i++) /* and back */
+		casc_drift_add(&d, unit(&random));
+	assert_true(casc_drift_index(&d, &ref) < 0.1);
+}
+
+static void fitted_thresholds_of_a_tier(void **state)
+{
+	(void)state;
+	static char name[] = "a";
+	struct casc_tier_setting t = {.name = name, .thresholds = 1, .easy = 0.1, .race = 0.6, .hard = 0.85};
+	struct casc_settings s = {.tiers = {.items = &t, .n = 1}};
+	const struct casc_reference ref = {.n = 9, .easy = 0.2f, .hard = 0.5f},
+				    late = {.n = 9, .easy = 0.7f, .hard = 1};
+	struct casc_policy p;
+	casc_policy_make(&s, "a", &p);
+	casc_policy_fit(&s, "a", NULL, &p);
+	assert_true(p.easy == 0.1f && p.hard == 0.85f);
+	casc_policy_fit(&s, "a", &ref, &p);
+	assert_true(p.easy == 0.2f && p.race == 0.5f && p.hard == 0.5f);
+	casc_policy_make(&s, "a", &p);
+	casc_policy_fit(&s, "a", &late, &p);
+	assert_true(p.easy == 0.7f && p.race == 0.7f && p.hard == 1);
+	t.thresholds = 0;
+	casc_policy_make(&s, "a", &p);
+	casc_policy_fit(&s, "a", &ref, &p);
+	assert_true(p.easy == 0.1f && p.hard == 0.85f);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(something_to_learn), cmocka_unit_test(nothing_to_learn),
-					   cmocka_unit_test(like_trying_all),    cmocka_unit_test(what_can_not_be),
-					   cmocka_unit_test(shown_early),        cmocka_unit_test(as_the_machine)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(better_weights_are_taken_and_no_others),
+					   cmocka_unit_test(few_outcomes_and_wrong_settings),
+					   cmocka_unit_test(thresholds_pay),
+					   cmocka_unit_test(drift_shows_change_only),
+					   cmocka_unit_test(fitted_thresholds_of_a_tier),
+					   cmocka_unit_test(something_to_learn),
+					   cmocka_unit_test(nothing_to_learn),
+					   cmocka_unit_test(like_trying_all),
+					   cmocka_unit_test(what_can_not_be),
+					   cmocka_unit_test(shown_early),
+					   cmocka_unit_test(as_the_machine)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

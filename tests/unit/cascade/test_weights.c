@@ -22,6 +22,9 @@ static struct casc_weights *some(uint32_t bits)
 		w->dense[i] = (float)i / 7 - 1;
 	for (size_t i = 0; i < (size_t)1 << bits; i++)
 		w->grams[i] = (float)(i % 31) / 31 - 0.5f;
+	w->ref = (struct casc_reference){.n = 77, .easy = 0.25f, .hard = 0.75f};
+	for (int i = 0; i < CASC_DRIFT_BINS; i++)
+		w->ref.share[i] = i < 2 ? 0.5f : 0;
 	return w;
 }
 
@@ -31,6 +34,7 @@ static void same(const struct casc_weights *a, const struct casc_weights *b)
 	assert_true(a->bias == b->bias);
 	assert_memory_equal(a->dense, b->dense, sizeof a->dense);
 	assert_memory_equal(a->grams, b->grams, sizeof a->grams[0] << a->bits);
+	assert_memory_equal(&a->ref, &b->ref, sizeof a->ref);
 }
 
 /* A copy at the end of its memory, so that a byte too far is seen. */
@@ -57,8 +61,8 @@ static void format(void **state)
 	buf_init(&b, SIZE_MAX);
 	assert_int_equal(casc_weights_encode(w, &b), 0);
 	uint8_t *data = buf_data(&b);
-	assert_int_equal(b.len, 16 + 4 * (1 + CASC_N_FEATURES + 256) + 8);
-	assert_memory_equal(data, "SLCW\1\0\0\0\10\0\0\0\24\0\0\0\0\0\0\277", 20);
+	assert_int_equal(b.len, 16 + 4 * (1 + CASC_N_FEATURES + 256) + 4 * (3 + CASC_DRIFT_BINS) + 8);
+	assert_memory_equal(data, "SLCW\2\0\0\0\10\0\0\0\24\0\0\0\0\0\0\277", 20);
 	assert_int_equal(decode(data, b.len, &again), 0);
 	same(w, again);
 	casc_weights_destroy(again);
@@ -84,9 +88,10 @@ static void bad_heads(void **state)
 		size_t at;
 		uint32_t value;
 		int rc;
-	} cases[] = {{4, 2, SL_EUNSUPPORTED},     {8, 7, SL_EINVAL},  {8, 21, SL_EINVAL},
-		     {8, UINT32_MAX, SL_EINVAL},  {12, 0, SL_EINVAL}, {12, 21, SL_EUNSUPPORTED},
-		     {12, UINT32_MAX, SL_EINVAL}, {12, 19, SL_EINVAL}};
+	} cases[] = {{4, 3, SL_EUNSUPPORTED}, {4, 0, SL_EUNSUPPORTED},   {4, 1, SL_EINVAL},
+		     {8, 7, SL_EINVAL},       {8, 21, SL_EINVAL},        {8, UINT32_MAX, SL_EINVAL},
+		     {12, 0, SL_EINVAL},      {12, 21, SL_EUNSUPPORTED}, {12, UINT32_MAX, SL_EINVAL},
+		     {12, 19, SL_EINVAL}};
 	struct casc_weights *w = some(8), *again;
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct sl_buf b;
@@ -100,8 +105,10 @@ static void bad_heads(void **state)
 	static const float bad[] = {NAN, INFINITY, -INFINITY, 2e4f};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct sl_buf b;
-		float *places[] = {&w->bias, &w->dense[CASC_N_FEATURES - 1], &w->grams[255]};
-		for (size_t k = 0; k < 3; k++) {
+		float *places[] = {&w->bias,       &w->dense[CASC_N_FEATURES - 1],
+				   &w->grams[255], &w->ref.easy,
+				   &w->ref.hard,   &w->ref.share[9]};
+		for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
 			float old = *places[k];
 			*places[k] = bad[i];
 			buf_init(&b, SIZE_MAX);
@@ -110,6 +117,48 @@ static void bad_heads(void **state)
 			buf_dispose(&b);
 			*places[k] = old;
 		}
+	}
+	casc_weights_destroy(w);
+}
+
+static uint64_t fnv(const uint8_t *s, size_t n)
+{
+	uint64_t h = 14695981039346656037u;
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ s[i]) * 1099511628211u;
+	return h;
+}
+
+/* Files of the first version have no reference; shares that are none are refused. */
+static void references(void **state)
+{
+	(void)state;
+	struct casc_weights *w = some(8), *again;
+	struct sl_buf b;
+	buf_init(&b, SIZE_MAX);
+	assert_int_equal(casc_weights_encode(w, &b), 0);
+	uint8_t *data = buf_data(&b);
+	size_t n = b.len - 8 - 4 * (3 + CASC_DRIFT_BINS);
+	data[4] = 1;
+	uint64_t sum = fnv(data, n);
+	for (int i = 0; i < 8; i++)
+		data[n + (size_t)i] = (uint8_t)(sum >> 8 * i);
+	assert_int_equal(decode(data, n + 8, &again), 0);
+	assert_int_equal(again->ref.n, 0);
+	w->ref = (struct casc_reference){0};
+	same(w, again);
+	casc_weights_destroy(again);
+	buf_dispose(&b);
+	const struct casc_reference wrong[] = {{.n = 1, .hard = 1},
+					       {.n = 1, .share = {1}, .easy = 0.5f, .hard = 0.4f},
+					       {.n = 1, .share = {1}, .hard = 1.5f},
+					       {.n = 1, .share = {2, -1}, .hard = 1}};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		w->ref = wrong[i];
+		buf_init(&b, SIZE_MAX);
+		assert_int_equal(casc_weights_encode(w, &b), 0);
+		assert_int_equal(decode(buf_data(&b), b.len, &again), SL_EINVAL);
+		buf_dispose(&b);
 	}
 	casc_weights_destroy(w);
 }
@@ -161,6 +210,6 @@ static void files(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(format), cmocka_unit_test(bad_heads),
-					   cmocka_unit_test(files)};
+					   cmocka_unit_test(references), cmocka_unit_test(files)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,7 +276,7 @@ static void frames(struct sl_buf frame[N_FRAMES])
 				40,
 				37,
 				38,
-				{1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33},
+				{1, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40},
 				41,
 				42,
 				43,
@@ -429,7 +429,7 @@ static void heads(void **unused)
 		h[4] = (uint8_t)type;
 		uint32_t max = proto_type_max((uint8_t)type);
 		bool known =
-		    (type >= PROTO_HELLO && type <= PROTO_HAND) || (type >= PROTO_MODEL && type <= PROTO_HANDED);
+		    (type >= PROTO_HELLO && type <= PROTO_HAND) || (type >= PROTO_MODEL && type <= PROTO_LEAVE);
 		assert_int_equal(proto_head_read(h, &head, &err), known ? 0 : SL_EPROTO);
 		assert_true(max <= PROTO_MAX_PAYLOAD);
 		if (!known)

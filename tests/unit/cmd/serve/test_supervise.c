@@ -347,7 +347,7 @@ static int child_main(int argc, char **argv)
 	sigaddset(&set, SIGUSR2);
 	sigaddset(&set, SIGTERM);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	dprintf(9, "%s-%s\n", name, argc > 8 ? argv[8] + 2 : "up");
+	dprintf(9, "%s-%s\n", name, strcmp(argv[argc - 1], "--takeover") == 0 ? "takeover" : "up");
 	if (strchr(how, 'x') != NULL)
 		return 78;
 	if (strchr(how, 'k') != NULL)
@@ -380,12 +380,17 @@ static int child_main(int argc, char **argv)
 struct plan {
 	const char *second; /* how the one behaves that an upgrade starts; NULL: it is refused */
 	const char *argv[5];
-	bool right; /* every second reload is */
+	bool right;    /* every second reload is */
+	unsigned asks; /* instead: for successors of these */
 };
 
 static int try_reload(void *ctx, struct sl_err *err)
 {
 	struct plan *p = ctx;
+	if (p->asks != 0) {
+		dprintf(9, "ASKS\n");
+		return (int)p->asks;
+	}
 	p->right = !p->right;
 	dprintf(9, p->right ? "RIGHT\n" : "WRONG\n");
 	return p->right ? 0 : sl_errf(err, SL_EINVAL, "wrong");
@@ -410,6 +415,12 @@ static void say_upgraded(void *ctx, bool done)
 	dprintf(9, done ? "DONE\n" : "NOT-DONE\n");
 }
 
+static void say_succeeded(void *ctx, bool done)
+{
+	(void)ctx;
+	dprintf(9, done ? "SUCCEEDED\n" : "KEPT\n");
+}
+
 static void say_all(void *ctx)
 {
 	(void)ctx;
@@ -421,6 +432,8 @@ static uint64_t retired_ms = 30000;
 /* How the child behaves that is not replaceable. */
 static const char *how_of_a = "r";
 static uint64_t silence_ms = 5000;
+/* How the successors of a and c behave that reloads ask for; NULL: they ask for none, and there is no c. */
+static const char *after_a, *after_c;
 
 static struct run start_replaceable(const char *first, const char *second)
 {
@@ -435,16 +448,21 @@ static struct run start_replaceable(const char *first, const char *second)
 		setsid();                         /* no terminal: SIGHUP is a reload */
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing outlives a failed test */
 		log_init("test", LOG_ERROR + 1);
-		struct plan plan = {.second = second};
+		struct plan plan = {.second = second, .asks = after_a != NULL ? 3 : 0};
 		bool gets_ready = second != NULL && strpbrk(second, "rs") != NULL;
 		const char *argv_a[] = {"test_supervise", "child", "a", how_of_a, NULL};
 		const char *argv_b[] = {"test_supervise", "child", "old", first, NULL};
-		const struct supervise_child children[] = {{.name = "a", .argv = argv_a},
+		const char *argv_c[] = {"test_supervise", "child", "c", how_of_a, NULL};
+		const char *next_a[] = {"test_supervise", "child", "a2", after_a, NULL};
+		const char *next_c[] = {"test_supervise", "child", "c2", after_c, NULL};
+		const struct supervise_child children[] = {{.name = "a", .argv = argv_a, .next_argv = next_a},
+							   {.name = "c", .argv = argv_c, .next_argv = next_c},
 							   {.name = "b", .argv = argv_b, .replaceable = true}};
+		const struct supervise_child two[] = {children[0], children[2]};
 		const struct supervise_config cfg = {
 		    .exe = "/proc/self/exe",
-		    .children = children,
-		    .n_children = 2,
+		    .children = after_a != NULL ? children : two,
+		    .n_children = after_a != NULL ? 3 : 2,
 		    .hang_ms = silence_ms,
 		    .first_beat_ms = 5000,
 		    .backoff_min_ms = 40,
@@ -457,6 +475,7 @@ static struct run start_replaceable(const char *first, const char *second)
 		    .on_reload = try_reload,
 		    .on_upgrade = give_second,
 		    .on_upgraded = say_upgraded,
+		    .on_succeeded = say_succeeded,
 		    .ctx = &plan};
 		_exit(supervise(&cfg));
 	}
@@ -692,6 +711,70 @@ static void an_end_in_an_upgrade_ends_both(void **unused)
 	assert_int_equal(wait_for_end(&r), 0);
 }
 
+/* One after the other; the former ones end when their work has, before what was started earlier. */
+static void successors_take_over_in_a_reload(void **unused)
+{
+	(void)unused;
+	how_of_a = "ru", after_a = "su", after_c = "r";
+	struct run r = start_replaceable("r", NULL);
+	how_of_a = "r", after_a = after_c = NULL;
+	EXPECT(&r, "a-up", "c-up", "old-up", "ALL");
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "ASKS");
+	EXPECT(&r, "a2-takeover");
+	kill(r.pid, SIGHUP);  /* waits */
+	kill(r.pid, SIGUSR2); /* is refused */
+	EXPECT(&r, "a-usr2", "c2-takeover");
+	EXPECT(&r, "c-usr2", "SUCCEEDED", "old-hup", "ASKS", "a2-takeover");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "old-term", "a2-term", "KEPT");
+	EXPECT(&r, "c2-term");
+	EXPECT(&r, "a2-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
+/* The second is not ready: the first is replaced again, by one of the old configuration. */
+static void successors_are_taken_back(void **unused)
+{
+	(void)unused;
+	static const char *const failing[] = {"x", "k"};
+	for (size_t i = 0; i < sizeof failing / sizeof *failing; i++) {
+		how_of_a = "ru", after_a = "ru", after_c = failing[i];
+		struct run r = start_replaceable("r", NULL);
+		how_of_a = "r", after_a = after_c = NULL;
+		EXPECT(&r, "a-up", "c-up", "old-up", "ALL");
+		kill(r.pid, SIGHUP);
+		EXPECT(&r, "ASKS");
+		EXPECT(&r, "a2-takeover");
+		EXPECT(&r, "a-usr2", "c2-takeover", "KEPT", "a-takeover", "a2-usr2");
+		kill(r.pid, SIGTERM);
+		EXPECT(&r, "old-term"); /* it was not reloaded */
+		EXPECT(&r, "c-term");
+		EXPECT(&r, "a-term");
+		assert_int_equal(wait_for_end(&r), 0);
+	}
+}
+
+/* One whose former process still works is not replaced again. */
+static void a_former_one_that_works_keeps_the_next_away(void **unused)
+{
+	(void)unused;
+	how_of_a = "r", after_a = "r", after_c = "r";
+	struct run r = start_replaceable("r", NULL);
+	after_a = after_c = NULL;
+	EXPECT(&r, "a-up", "c-up", "old-up", "ALL");
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "ASKS", "a2-takeover", "a-usr2", "c2-takeover", "c-usr2", "SUCCEEDED", "old-hup");
+	kill(r.pid, SIGHUP);
+	EXPECT(&r, "ASKS");
+	EXPECT(&r, "KEPT");
+	kill(r.pid, SIGTERM);
+	EXPECT(&r, "a-term", "c-term", "old-term");
+	EXPECT(&r, "c2-term");
+	EXPECT(&r, "a2-term");
+	assert_int_equal(wait_for_end(&r), 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 4 && strcmp(argv[1], "child") == 0)
@@ -716,6 +799,9 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(a_new_one_that_fails_is_forgotten),
 	    cmocka_unit_test(a_reload_in_an_upgrade_comes_behind_it),
 	    cmocka_unit_test(an_end_in_an_upgrade_ends_both),
+	    cmocka_unit_test(successors_take_over_in_a_reload),
+	    cmocka_unit_test(successors_are_taken_back),
+	    cmocka_unit_test(a_former_one_that_works_keeps_the_next_away),
 	    cmocka_unit_test(a_foreign_child_is_watched_by_its_exits_only),
 	    cmocka_unit_test(nobody_waits_for_a_foreign_child),
 	};

@@ -48,6 +48,14 @@ static int count(const char *name)
 	return counted();
 }
 
+static void xids(int n, int which)
+{
+	void (*set)(int, int);
+	void *symbol = symbol_of("fake_nvml_xids");
+	memcpy(&set, &symbol, sizeof set);
+	set(n, which);
+}
+
 static int begun(void) { return count("fake_nvml_begun"); }
 
 static void test_read(void **arg)
@@ -71,16 +79,37 @@ static void test_read(void **arg)
 	assert_int_equal(s.slowed, KN_SLOWED_POWER | KN_SLOWED_THERMAL | KN_SLOWED_OTHER);
 	assert_int_equal(s.ecc_uncorrected, 3);
 	assert_int_equal(s.nvlinks, 5);
+	assert_int_equal(s.nvlink_replays, 10 * (0 + 1 + 2 + 3 + 4 + 5));
+	assert_int_equal(s.nvlink_crc, 6 * 1100);
+	assert_int_equal(s.pcie_replays, 4);
+	assert_int_equal(s.pcie_sent, 2000 * 1024);
+	assert_int_equal(s.pcie_received, 3000 * 1024);
+	assert_int_equal(s.xids + s.last_xid, 0);
 	assert_null(s.absurd);
+	xids(3, 79);
+	assert_int_equal(kn_nvml_read(n, &s), 0);
+	assert_int_equal(s.xids, 3);
+	assert_int_equal(s.last_xid, 79);
 	mode(BARE); /* what a device does not have is 0 */
 	assert_int_equal(kn_nvml_read(n, &s), 0);
-	assert_int_equal(s.slowed + s.nvlinks + s.ecc_uncorrected, 0);
+	assert_int_equal(s.slowed + s.nvlinks, 0);
+	assert_int_equal(s.pcie_sent + s.pcie_received, 0);
+	/* A count that can't be read now is no reset. */
+	assert_int_equal(s.ecc_uncorrected, 3);
+	assert_int_equal(s.nvlink_crc, 6600);
+	assert_int_equal(s.pcie_replays, 4);
+	assert_int_equal(s.xids, 3);
 	assert_int_equal(s.celsius, 64);
 	mode(SILENT);
 	assert_int_equal(kn_nvml_read(n, &s), SL_EIO);
 	assert_int_equal(s.celsius + s.milliwatts + s.sm_mhz, 0);
 	kn_nvml_close(n);
-	assert_int_equal(begun(), 0);
+	assert_int_equal(begun() + count("fake_nvml_sets"), 0);
+	mode(BARE);
+	assert_int_equal(kn_nvml_open(path, pci, &n, &err), 0);
+	assert_int_equal(kn_nvml_read(n, &s), 0);
+	assert_int_equal(s.ecc_uncorrected + s.nvlink_replays + s.nvlink_crc + s.pcie_replays + s.xids, 0);
+	kn_nvml_close(n);
 }
 
 /* Figures that cannot be are left out, and what is told stays within what there is. */
@@ -102,6 +131,8 @@ static void test_lies(void **arg)
 		assert_int_equal(s.memory_bytes + s.memory_used_bytes, 0);
 		assert_int_equal(s.celsius + s.milliwatts + s.sm_mhz + s.memory_mhz, 0);
 		assert_int_equal(s.ecc_uncorrected, 0);
+		assert_int_equal(s.nvlink_replays + s.nvlink_crc + s.pcie_sent + s.pcie_received, 0);
+		assert_int_equal(s.xids + s.last_xid, 0);
 		assert_true(s.nvlinks <= 18);
 	}
 	assert_true(n_absurd > 50);

@@ -333,6 +333,40 @@ static void an_engine_plans(void **state)
 	run_stop(&r);
 }
 
+/* An engine that starts while another one runs. */
+static void memory_for_both(void **state)
+{
+	(void)state;
+	static struct run r;
+	const struct eng_model_config models[] = {{.name = "tiny", .path = path}};
+	struct eng_config cfg = small_engine("cpu-ref", models, 1);
+	char line[200];
+	cfg.memory_root = root;
+	cfg.beside = true;
+	begin(16 * GB, 12 * GB);
+	run_start(&r, &cfg);
+	assert_int_equal(r.states[0], PROTO_MODEL_READY);
+	assert_true(kv_budget_fits_beside(r.e, line, sizeof line));
+	r.e->cfg.kv_bytes = 12 * GB;
+	assert_false(kv_budget_fits_beside(r.e, line, sizeof line));
+	assert_non_null(strstr(line, "MiB"));
+	r.e->cfg.kv_bytes = UINT64_MAX;
+	assert_false(kv_budget_fits_beside(r.e, line, sizeof line));
+	run_stop(&r);
+	/* Of 16 GB two are in reserve. */
+	begin(16 * GB, 2 * GB + 10 * MB);
+	run_start(&r, &cfg);
+	struct proto_model m;
+	engine_model_info(r.e, 0, &m);
+	assert_int_equal(m.state, PROTO_MODEL_FAILED);
+	assert_non_null(memmem(m.reason.at, m.reason.n, "beside the running engine it needs", 34));
+	run_stop(&r);
+	cfg.beside = false;
+	run_start(&r, &cfg);
+	assert_int_equal(r.states[0], PROTO_MODEL_READY);
+	run_stop(&r);
+}
+
 static void until_stats(struct run *r, bool (*met)(const struct proto_stats *s))
 {
 	uint64_t until = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
@@ -408,6 +442,7 @@ int main(void)
 	    cmocka_unit_test(contexts_of_a_small_model),
 	    cmocka_unit_test(contexts_of_several_models),
 	    cmocka_unit_test(an_engine_plans),
+	    cmocka_unit_test(memory_for_both),
 	    cmocka_unit_test(pressure_on_an_engine),
 	};
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,6 +110,74 @@ static void socket_is_private(void **state)
 	assert_int_equal(server_create(&srv, &second, &err), SL_EIO);
 }
 
+static void start_beside(struct running *r, const struct eng_echo_config *cfg)
+{
+	struct eng_server_config srv = {.socket_path = path, .beat_fd = -1, .takeover = true};
+	struct sl_err err;
+	*r = (struct running){0};
+	assert_int_equal(server_create(&srv, &r->server, &err), 0);
+	assert_int_equal(echo_create(cfg, r->server, &r->echo), 0);
+	assert_int_equal(pthread_create(&r->thread, NULL, run, r->server), 0);
+}
+
+/* Its inode changes once, and there is one at any time. */
+static void await_other_socket(ino_t former)
+{
+	uint64_t until = clock_now_ns() + 60 * NS_PER_S;
+	struct stat st;
+	do
+		assert_int_equal(lstat(path, &st), 0);
+	while (st.st_ino == former && clock_now_ns() < until);
+	assert_int_not_equal(st.st_ino, former);
+}
+
+/* The former process serves its links until they close, and leaves the socket to the new one. */
+static void another_takes_over(void **state)
+{
+	(void)state;
+	struct running r, next;
+	struct stat st;
+	start_server(&r);
+	struct eng_echo_config cfg = {.n_ctx = 1 << 20, .tokens_per_burst = 64};
+	assert_int_equal(server_catch_signals(r.server), 0);
+	assert_int_equal(echo_create(&cfg, r.server, &r.echo), 0);
+	assert_int_equal(pthread_create(&r.thread, NULL, run, r.server), 0);
+	assert_int_equal(lstat(path, &st), 0);
+	ino_t former = st.st_ino;
+	struct client *c = client_new(), *late = client_new();
+	client_open(c, path);
+	/* Nobody else has the socket: it would come back here. */
+	assert_int_equal(kill(getpid(), SIGUSR2), 0);
+	client_open(late, path);
+	drop(late);
+	start_beside(&next, &cfg);
+	await_other_socket(former);
+	assert_int_equal(kill(getpid(), SIGUSR2), 0);
+	client_expect(c, PROTO_LEAVE);
+	late = client_new();
+	client_open(late, path);
+	struct proto_submit req = client_plain("a b c", PROTO_PROMPT_TEXT, 2);
+	client_submit(c, 7, &req);
+	client_credit(c, 7, 9);
+	client_flush(c);
+	while (client_next(c) && c->head.type != PROTO_DONE)
+		continue;
+	assert_true(c->head.type == PROTO_DONE && c->head.id == 7);
+	drop(c);
+	pthread_join(r.thread, NULL); /* its last link has closed */
+	r.thread = 0;
+	echo_destroy(r.echo);
+	server_destroy(r.server);
+	assert_int_equal(lstat(path, &st), 0);
+	assert_int_not_equal(st.st_ino, former);
+	drop(late);
+	stop(&next);
+	assert_int_not_equal(lstat(path, &st), 0);
+	char beside[80];
+	snprintf(beside, sizeof beside, "%s.next", path);
+	assert_int_not_equal(lstat(beside, &st), 0);
+}
+
 /* A broken frame ends its own link with a BYE; the other one does not notice. */
 static void malformed_frames(void **state)
 {
@@ -508,6 +576,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(ended_by_a_signal),
 	    cmocka_unit_test(socket_is_private),
+	    cmocka_unit_test(another_takes_over),
 	    cmocka_unit_test(malformed_frames),
 	    cmocka_unit_test(bytes_one_by_one),
 	    cmocka_unit_test(large_frames),

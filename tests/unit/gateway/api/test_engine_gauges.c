@@ -51,7 +51,14 @@ static void test_gauges(void **arg)
 				  .nvlinks = 5,
 				  .memory_bytes = 150000000000,
 				  .memory_used_bytes = 90000000000,
-				  .ecc_uncorrected = 3};
+				  .ecc_uncorrected = 3,
+				  .nvlink_replays = 11,
+				  .nvlink_crc = 12,
+				  .pcie_replays = 13,
+				  .pcie_sent = 14000,
+				  .pcie_received = 15000,
+				  .xids = 2,
+				  .last_xid = 79};
 	device_gauges_set(&d);
 	has("\nsluice_device_up 1\n");
 	has("\nsluice_device_busy_ratio 0.87\n");
@@ -64,12 +71,21 @@ static void test_gauges(void **arg)
 	has("\nsluice_device_sm_clock_hertz 1755000000\n");
 	has("\nsluice_device_nvlinks_up 5\n");
 	has("\nsluice_device_ecc_errors_total 3\n");
+	has("\nsluice_device_nvlink_replays_total 11\n");
+	has("\nsluice_device_nvlink_crc_errors_total 12\n");
+	has("\nsluice_device_pcie_replays_total 13\n");
+	has("\nsluice_device_pcie_sent_bytes_per_second 14000\n");
+	has("\nsluice_device_pcie_received_bytes_per_second 15000\n");
+	has("\nsluice_device_xid_errors_total 2\n");
+	has("\nsluice_device_last_xid 79\n");
 	has("\nsluice_device_slowed{reason=\"thermal\"} 1\n");
 	has("\nsluice_device_slowed{reason=\"power\"} 0\n");
 	d = (struct proto_device){0};
 	device_gauges_set(&d);
 	has("\nsluice_device_up 0\n");
 	has("\nsluice_device_power_watts 0\n");
+	has("\nsluice_device_ecc_errors_total 3\n"); /* a device that is silent has not lost its counts */
+	has("\nsluice_device_xid_errors_total 2\n");
 	has("\nsluice_device_slowed{reason=\"thermal\"} 0\n");
 }
 
