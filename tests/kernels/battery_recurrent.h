@@ -157,16 +157,10 @@ static inline const char *battery_heads(struct rig *rigs, enum kept_what what, i
 	return wrong;
 }
 
-/* With rigs of its own, whose device pads decodes. */
-static inline const char *battery_recurrent(const struct kn_ops *o)
+static inline const char *battery_recurrent(struct rig *rigs)
 {
-	struct kn_config cfg = {.n_threads = 1, .max_rows = KEPT_ROWS + 2, .max_width = 4096, .pad_rows = true};
-	struct rig rigs[2] = {{.o = kn_available()[0]}, {.o = o}};
-	struct sl_err err;
+	const struct kn_ops *o = rigs[1].o;
 	const char *wrong = NULL;
-	for (int i = 0; i < 2; i++)
-		if (rigs[i].o->open(&cfg, &rigs[i].b, &err) != 0)
-			return "a table does not open";
 	if (o->conv != NULL)
 		wrong = battery_conv(rigs, 131, 4, false);
 	if (o->conv != NULL && right(rigs, wrong))
@@ -175,10 +169,6 @@ static inline const char *battery_recurrent(const struct kn_ops *o)
 		wrong = battery_heads(rigs, KEPT_DELTA, 2, 4, 41, 19);
 	if (o->ssm != NULL && right(rigs, wrong))
 		wrong = battery_heads(rigs, KEPT_SSM, 2, 4, 41, 19);
-	if (rigs[1].rc != 0)
-		wrong = failure(&rigs[1]);
-	for (int i = 0; i < 2; i++)
-		rigs[i].o->close(rigs[i].b);
 	return wrong;
 }
 

@@ -12,6 +12,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "tests/kernels/tables.h"
@@ -31,22 +32,22 @@ static void set_order(const char *path, int order)
 	set(order, 12345);
 }
 
-/* The first thing that some order shows, with warp groups' products or without. */
-static const char *any_order(const struct kn_ops *o, const char *path)
+/* The first thing that some order shows, with warp groups' products or without; *part as in battery_from. */
+static const char *any_order(const struct kn_ops *o, const char *path, int *part)
 {
 	const char *wrong = check_fragments(path);
 	for (int processors = 2; processors >= 0 && wrong == NULL; processors -= 2)
 		for (int order = FORWARD; order < N_ORDERS && wrong == NULL; order++) {
 			assert_true(call_backend(path, "sluice_emulation_wgmma", processors));
 			set_order(path, order);
-			wrong = battery(o);
+			wrong = battery_from(o, part);
 		}
 	return wrong;
 }
 
 /* In a process of its own, because some mutants write anywhere, and one process has no room for the threads' variables
- * of all. */
-static const char *mutant(const char *path)
+ * of all. part: as in battery_from, in memory that the two share. */
+static const char *mutant(const char *path, int *part)
 {
 	static const int fatal[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 	static char said[200];
@@ -59,7 +60,7 @@ static const char *mutant(const char *path)
 		for (int i = 0; i < N(fatal); i++)
 			signal(fatal[i], SIG_DFL); /* not the test runner's */
 		const struct kn_ops *o = kn_plugin_open(path, &err);
-		const char *wrong = o != NULL ? any_order(o, path) : err.text;
+		const char *wrong = o != NULL ? any_order(o, path, part) : err.text;
 		_exit((wrong != NULL && write(ends[1], wrong, strlen(wrong)) < 0) || o == NULL);
 	}
 	close(ends[1]);
@@ -80,30 +81,37 @@ static void test_unchanged(void **arg)
 	struct sl_err err = {0};
 	const char *path = beside("../../libsluice-cuda-emulated.so");
 	const struct kn_ops *o = kn_plugin_open(path, &err);
-	const char *wrong = o != NULL ? any_order(o, path) : err.text;
+	int part = 0;
+	const char *wrong = o != NULL ? any_order(o, path, &part) : err.text;
 	if (wrong != NULL)
 		fail_msg("%s", wrong);
 }
 
+static int is_object(const struct dirent *e)
+{
+	const char *dot = strrchr(e->d_name, '.');
+	return dot != NULL && strcmp(dot, ".so") == 0;
+}
+
+/* By their names: what saw one probably sees the next one, and is asked first. */
 static void test_mutants(void **arg)
 {
 	(void)arg;
-	int n = 0, missed = 0;
-	DIR *dir = opendir(beside("mutants"));
-	assert_non_null(dir);
-	for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-		char name[sizeof e->d_name + 16];
-		const char *dot = strrchr(e->d_name, '.');
-		if (dot == NULL || strcmp(dot, ".so") != 0)
-			continue;
-		snprintf(name, sizeof name, "mutants/%s", e->d_name);
-		const char *wrong = mutant(beside(name));
-		n++;
+	int missed = 0;
+	struct dirent **all;
+	int n = scandir(beside("mutants"), &all, is_object, alphasort);
+	int *part = mmap(NULL, sizeof *part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(n >= 60 && part != MAP_FAILED);
+	for (int i = 0; i < n; i++) {
+		char name[sizeof all[i]->d_name + 16];
+		snprintf(name, sizeof name, "mutants/%s", all[i]->d_name);
+		const char *wrong = mutant(beside(name), part);
 		missed += wrong == NULL;
-		print_message("%s: %s\n", e->d_name, wrong != NULL ? wrong : "NOT SEEN");
+		print_message("%s: %s\n", all[i]->d_name, wrong != NULL ? wrong : "NOT SEEN");
+		free(all[i]);
 	}
-	closedir(dir);
-	assert_true(n >= 60);
+	free(all);
+	munmap(part, sizeof *part);
 	assert_int_equal(missed, 0);
 }
 

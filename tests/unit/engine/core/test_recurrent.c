@@ -113,13 +113,16 @@ static void as_alone(void **state)
 	(void)state;
 	static const struct {
 		const char *shape;
-		int n_requests, n_turns; /* of each kind of layer one long conversation; with THOROUGH all are */
-	} cases[] = {{"tiny-lfm2-2", CROWD_MOST, TURNS},   {"tiny-lfm2moe", 32, FEW_TURNS},
-		     {"tiny-qwen3.5", 48, TURNS},          {"tiny-qwen3.5moe", 32, FEW_TURNS},
-		     {"tiny-qwen3next", 32, FEW_TURNS},    {"tiny-granite4moe", 24, TURNS},
-		     {"tiny-nemotron-h-2", 16, FEW_TURNS}, {"tiny-nemotron3-2", 16, FEW_TURNS}};
+		int n_most, n_requests,
+		    n_turns; /* of each kind of layer one long conversation; with THOROUGH all are */
+	} cases[] = {{"tiny-lfm2-2", CROWD_MOST, 64, TURNS},   {"tiny-lfm2moe", 32, 16, FEW_TURNS},
+		     {"tiny-qwen3.5", 48, 32, TURNS},          {"tiny-qwen3.5moe", 32, 16, FEW_TURNS},
+		     {"tiny-qwen3next", 32, 16, FEW_TURNS},    {"tiny-granite4moe", 24, 16, TURNS},
+		     {"tiny-nemotron-h-2", 16, 16, FEW_TURNS}, {"tiny-nemotron3-2", 16, 16, FEW_TURNS}};
+	const bool thorough = getenv("THOROUGH") != NULL;
 	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
 	char path[256];
+	uint64_t n_accepted = 0, n_drafted = 0;
 	assert_non_null(expect);
 	md_path(path, dir, "model.gguf");
 	crowd_model[0].path = path;
@@ -127,19 +130,23 @@ static void as_alone(void **state)
 		struct model_arch a = random_arch(cases[i].shape);
 		a.n_ctx = 4096;
 		random_file_of("model.gguf", &a, "q8_0", 5, 2);
-		crowd_n = cases[i].n_requests;
+		crowd_n = thorough ? cases[i].n_most : cases[i].n_requests;
 		crowd_cached = 0;
 		struct eng_config cfg = crowd_config();
 		crowd_alone(&cfg, expect);
 		struct proto_stats s = crowd_in_every_way(expect, 5, scarce(&a), 6); /* 5: no power of two */
 		forks();
-		conversation(getenv("THOROUGH") != NULL ? TURNS : cases[i].n_turns);
+		conversation(thorough ? TURNS : cases[i].n_turns);
 		drafts_for_itself(expect);
 		print_message("%llu of %llu of drafts accepted; ", (unsigned long long)s.spec_accepted,
 			      (unsigned long long)s.spec_drafted);
 		crowd_assert_cached(cases[i].shape);
-		assert_true(s.spec_accepted > 0 && s.spec_accepted < s.spec_drafted);
+		assert_true(s.spec_accepted > 0);
+		n_accepted += s.spec_accepted;
+		n_drafted += s.spec_drafted;
 	}
+	/* Of all: which drafts a run makes depends on when its requests come, and some shapes hardly err. */
+	assert_true(n_accepted < n_drafted);
 	free(expect);
 }
 
