@@ -29,7 +29,7 @@ struct plan_engine {
 	uint32_t n_seqs, n_pages_used;
 	struct prefix prefixes[MOST_PREFIXES];
 	int n_prefixes;
-	uint64_t order, n_prefilled;
+	uint64_t order, n_prefilled, n_decoded;
 	struct load_random random; /* for drafts: the same in every run */
 	struct sched_plan plan;    /* of the step that runs */
 	uint64_t end_ns;           /* of it; UINT64_MAX: none */
@@ -215,6 +215,7 @@ void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 		return;
 	const double took_ns = cost_step_ns(&e->box.cost, rows, past);
 	e->end_ns = now_ns + (uint64_t)took_ns + 1;
+	e->n_decoded += e->plan.n_decode;
 	if (e->plan.n_prefill == 0)
 		measure(e, took_ns);
 }
@@ -371,6 +372,7 @@ struct plan_figures plan_engine_figures(const struct plan_engine *e)
 				     .waiting = e->n_seqs - n,
 				     .kv_used = (double)e->n_pages_used / e->box.n_pages,
 				     .prefill_tokens = e->n_prefilled,
+				     .decode_tokens = e->n_decoded,
 				     .prefill_token_us = cost_rows_ns(&e->box.cost, rows) / 1e3 / rows,
 				     .decode_step_us = e->decode_step_ns / 1e3};
 }

@@ -65,7 +65,7 @@ uint64_t plan_engine_n_prefilled(const struct plan_engine *e); /* tokens */
 struct plan_figures {
 	uint32_t running, waiting;
 	double kv_used; /* share of the pages */
-	uint64_t prefill_tokens;
+	uint64_t prefill_tokens, decode_tokens;
 	double prefill_token_us, decode_step_us;
 };
 struct plan_figures plan_engine_figures(const struct plan_engine *e);

@@ -134,6 +134,7 @@ static struct planner_engine figures_of(const struct sim *s, int i)
 				       .waiting = f.waiting,
 				       .kv_used = f.kv_used,
 				       .prefill_tokens = f.prefill_tokens,
+				       .decode_tokens = f.decode_tokens,
 				       .prefill_token_us = f.prefill_token_us,
 				       .decode_step_us = f.decode_step_us};
 }

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-static const double demand_s = 5, verdict_s = 10; /* over which demand and verdicts are averaged */
+/* Over which averages are made. */
+static const double demand_s = 5, verdict_s = 10, decodes_s = 10, steps_s = 20;
 enum { CONFIRMED = 2, BACKLOG = 2 };
 
 static bool takes_part(const struct planner_engine *e) { return e->up && !(e->fixed && e->role == GW_ENGINE_BOTH); }
@@ -39,31 +40,48 @@ static void learn_verdicts(struct planner *p, const struct planner_traffic *now,
 
 static uint32_t queue_of(const struct planner_engine *e) { return e->running + e->waiting; }
 
-/* What a token takes where several prompts waited all the time: attention and all. What an engine does besides, such as
- * ending answers that it has begun, only adds to that, so less counts for more. */
+/* Does it still make answers that it began under another role? A prompt alone has one token at most. */
+static bool ends_answers(const struct planner_engine *e, const struct planner_engine *was)
+{
+	return grown(e->decode_tokens, was->decode_tokens) > 0.02 * grown(e->prefill_tokens, was->prefill_tokens);
+}
+
+/* What a token takes where several prompts waited all the time: attention and all. */
 static void learn_prompts(struct planner *p, const struct planner_view *v, double dt_s)
 {
 	for (int i = 0; i < v->n_engines && i < p->last.n_engines; i++) {
 		const struct planner_engine *e = &v->engines[i], *was = &p->last.engines[i];
 		double tokens = grown(e->prefill_tokens, was->prefill_tokens);
 		if (!takes_part(e) || !computes(e) || !computes(was) || e->waiting < BACKLOG ||
-		    was->waiting < BACKLOG || tokens == 0)
+		    was->waiting < BACKLOG || tokens == 0 || ends_answers(e, was))
 			continue;
-		double us = dt_s * 1e6 / tokens;
-		average(&p->token_us, us, p->token_us == 0 ? 1 : us < p->token_us ? 0.5 : 0.05);
+		p->token_us = fmax(p->token_us, e->prefill_token_us);
+		average(&p->token_us, dt_s * 1e6 / tokens, part_of(dt_s, steps_s));
 	}
 }
 
-static void learn(struct planner *p, const struct planner_view *v)
+static void learn_decodes(struct planner *p, const struct planner_view *v, double dt_s)
 {
-	double dt_s = (double)(v->now_ns - p->last.now_ns) / 1e9;
-	if (p->begun && v->now_ns > p->last.now_ns) {
+	double tokens = 0;
+	for (int i = 0; i < v->n_engines && i < p->last.n_engines; i++)
+		if (takes_part(&v->engines[i]))
+			tokens += grown(v->engines[i].decode_tokens, p->last.engines[i].decode_tokens);
+	average(&p->decode_rate, tokens / dt_s, part_of(dt_s, decodes_s));
+}
+
+/* Returns the seconds since the last period. */
+static double learn(struct planner *p, const struct planner_view *v)
+{
+	double dt_s = p->begun && v->now_ns > p->last.now_ns ? (double)(v->now_ns - p->last.now_ns) / 1e9 : 0;
+	if (dt_s > 0) {
 		learn_demand(p, &v->traffic, dt_s);
 		learn_verdicts(p, &v->traffic, dt_s);
 		learn_prompts(p, v, dt_s);
+		learn_decodes(p, v, dt_s);
 	}
 	p->last = *v;
 	p->begun = true;
+	return dt_s;
 }
 
 struct sums {
@@ -93,12 +111,22 @@ static void add_engine(const struct planner_engine *e, struct planner_load *l, s
 	}
 }
 
+/* What a step takes beside its rows. Figures of steps lag behind those of sequences, so this is averaged. */
+static double learn_fixed(struct planner *p, double step_us, double rows_us, double dt_s)
+{
+	double us = fmax(step_us - rows_us, 0);
+	if (step_us > 0)
+		average(&p->fixed_us, us, p->fixed_us == 0 ? 1 : part_of(dt_s, steps_s));
+	return p->fixed_us;
+}
+
 /* Returns the engines of role prefill. A row of a step costs what a prompt's token does: both are computed alike. */
-static int sum_up(const struct planner *p, const struct planner_view *v, struct planner_load *l)
+static int sum_up(struct planner *p, const struct planner_view *v, double dt_s, struct planner_load *l)
 {
 	struct sums s = {0};
 	*l = (struct planner_load){.long_rate = p->long_rate,
 				   .short_rate = p->short_rate,
+				   .decode_rate = p->decode_rate,
 				   .long_mean = p->n_long > 0 ? p->long_rate / p->n_long : 0,
 				   .ttft_us = v->traffic.ttft_us,
 				   .tpot_us = v->traffic.tpot_us};
@@ -106,9 +134,9 @@ static int sum_up(const struct planner *p, const struct planner_view *v, struct 
 		if (takes_part(&v->engines[i]))
 			add_engine(&v->engines[i], l, &s);
 	l->row_us = s.n_token > 0 ? s.token_us / s.n_token : 0;
-	l->prompt_us = p->token_us > l->row_us ? p->token_us : l->row_us;
-	double step_us = s.n_step > 0 ? s.step_us / s.n_step : 0, rows = s.n_decode > 0 ? l->rows / s.n_decode : 0;
-	l->fixed_us = fmax(step_us - l->row_us * rows, 0);
+	l->prompt_us = fmax(p->token_us, l->row_us);
+	double rows = s.n_decode > 0 ? l->rows / s.n_decode : 0;
+	l->fixed_us = learn_fixed(p, s.n_step > 0 ? s.step_us / s.n_step : 0, l->row_us * rows, dt_s);
 	return s.n_prefill;
 }
 
@@ -189,16 +217,19 @@ static void name_others(struct planner_view *v, struct planner_decision *d)
 	}
 }
 
-/* Is the best number so much better, and was it in the last periods? */
-static bool is_due(struct planner *p, const struct planner_decision *d)
+/* Is the best number so much better, and was it in the last periods? The way back takes as long as an engine keeps its
+ * role: what moves have led to shows only once engines have ended what they had begun. */
+static bool is_due(struct planner *p, const struct planner_decision *d, uint64_t now_ns, uint64_t dwell_ns)
 {
 	double now = planner_most(&d->now), then_ = planner_most(&d->then_);
-	bool watched = now >= PLANNER_WATCH || p->first_late > PLANNER_LATE_SHARE || p->slow > PLANNER_LATE_SHARE;
+	bool missed = now >= 1 || p->first_late > PLANNER_LATE_SHARE || p->slow > PLANNER_LATE_SHARE;
 	int direction = d->n_best > d->n_prefill ? 1 : d->n_best < d->n_prefill ? -1 : 0;
-	if (!watched || then_ > PLANNER_GAIN * now)
+	if ((!missed && now < PLANNER_WATCH) || then_ > (missed ? PLANNER_MISSED_GAIN : PLANNER_GAIN) * now)
 		direction = 0;
 	p->n_in_a_row = direction != 0 && direction == p->direction ? p->n_in_a_row + 1 : direction != 0;
 	p->direction = direction;
+	if (direction == -p->moved && now_ns < p->moved_ns + dwell_ns)
+		return false;
 	return p->n_in_a_row >= CONFIRMED;
 }
 
@@ -224,8 +255,8 @@ struct planner_decision planner_turn(struct planner *p, const struct planner_vie
 	struct planner_decision d = {.why = PLANNER_STAYS};
 	struct planner_load l;
 	int least, most;
-	learn(p, &v);
-	d.n_best = d.n_prefill = sum_up(p, &v, &l);
+	double dt_s = learn(p, &v);
+	d.n_best = d.n_prefill = sum_up(p, &v, dt_s, &l);
 	bounds(&v, &least, &most);
 	if (most < least) /* none is up that could decode */
 		return d;
@@ -233,10 +264,14 @@ struct planner_decision planner_turn(struct planner *p, const struct planner_vie
 	d.n_best = best_number(&l, least, most, d.n_prefill);
 	d.now = lost ? (struct planner_pressure){0} : planner_predict(&l, d.n_prefill);
 	d.then_ = planner_predict(&l, d.n_best);
-	if (is_due(p, &d) || lost) {
+	if (is_due(p, &d, v.now_ns, dwell_ns) || lost) {
 		d.why = lost ? PLANNER_LOST : planner_worst(&d.now);
 		move_to(p, &v, lost ? 0 : dwell_ns, &d);
-		p->n_in_a_row = d.n_moves > 0 ? 0 : p->n_in_a_row;
+		if (d.n_moves > 0) {
+			p->moved = d.n_best > d.n_prefill ? 1 : -1;
+			p->moved_ns = v.now_ns;
+			p->n_in_a_row = 0;
+		}
 	}
 	name_others(&v, &d);
 	for (int i = 0; i < v.n_engines; i++)

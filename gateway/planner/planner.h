@@ -14,7 +14,8 @@
  *   prefill    first token of a long prompt: its computation and twice the mean wait for one of P engines, approximated
  *              as an M/D/P queue (Sakasegawa, "An approximation formula L_q = α β^ρ / (1 − ρ)", 1977), and the backlog
  *   decode     time per token on the others: a step's fixed time plus its rows', stretched by the prompts that are
- *              computed in between; pages of keys and values in use; requests that wait for a slot
+ *              computed in between; with the sequences there are, or with those that there will be once as many end as
+ *              come, whichever is longer; pages of keys and values in use; requests that wait for a slot
  *
  * Hysteresis: it moves engines only if the pressure is at least PLANNER_WATCH or answers have missed their targets, if
  * the best number is better by PLANNER_GAIN, in two periods in a row; an engine then keeps its role for `dwell`. A move
@@ -32,7 +33,8 @@
 
 enum { PLANNER_ENGINES = 16 };
 #define PLANNER_WATCH 0.8
-#define PLANNER_GAIN 0.88      /* the best pressure is at most so much of the one now */
+#define PLANNER_GAIN 0.88        /* the best pressure is at most so much of the one now, */
+#define PLANNER_MISSED_GAIN 0.95 /* or, while targets are missed, so much */
 #define PLANNER_LATE_SHARE 0.1 /* of answers: more have missed a target */
 
 /* An engine, as it reports. Tokens are counted since its start. */
@@ -43,7 +45,7 @@ struct planner_engine {
 	uint32_t running, waiting;
 	uint32_t awaiting; /* of the waiting: they wait for pages that another engine computes */
 	double kv_used;    /* share of its pages */
-	uint64_t prefill_tokens;
+	uint64_t prefill_tokens, decode_tokens;
 	double prefill_token_us; /* without attention */
 	double decode_step_us;   /* of steps without prompts */
 };
@@ -95,9 +97,13 @@ struct planner {
 	struct planner_view last;
 	bool begun;
 	double n_long, long_rate, short_rate; /* per second: long prompts, their tokens, those of others */
+	double decode_rate;                   /* tokens per second */
 	double first_late, slow;      /* shares of the answers that ended lately */
-	double token_us;              /* of a prompt's token on an engine that had a backlog; 0: not known */
+	double token_us; /* of a prompt's token on an engine with a backlog and nothing else to do; 0: not known */
+	double fixed_us; /* of a step; 0: not known */
 	int direction, n_in_a_row;    /* of the best number, from the one now */
+	int moved;                    /* the direction of the last moves */
+	uint64_t moved_ns;            /* when; 0: never */
 	uint64_t since_ns[PLANNER_ENGINES]; /* when an engine got its role from the planner; 0: it has not */
 };
 
@@ -117,6 +123,7 @@ struct planner_load {
 	double prompt_us, row_us;     /* of a prompt's token on an engine of its own; of a row beside others */
 	double fixed_us;              /* of a step */
 	double rows;                  /* decoding sequences */
+	double decode_rate;           /* tokens per second */
 	double waits;                 /* sequences that wait for a slot to decode in */
 	double backlog;               /* long prompts that wait for an engine */
 	double kv;                    /* pages in use of decoding engines, in engines' worths */

@@ -3,18 +3,17 @@
 
 #include "gateway/planner/planner.h"
 
-/* Beyond it the queue's length is no figure any more, but that less is better stays true. */
 static const double saturated = 0.95;
-static const double beyond = 100; /* computations' times for each unit of use */
+static const double ahead_s = 10; /* how far growing backlogs are foreseen */
 static const double most_stretch = 50;
+static const double most_settled = 1.5; /* that a target will be missed is known, not by how much */
 static const double kv_full = 0.9, well_used = 0.9, queue_full = 4;
 
 /* Mean wait for one of n servers in computations' times, at this use. */
 static double queue_at(double use, int n)
 {
 	double u = use < saturated ? use : saturated;
-	double wait = pow(u, sqrt(2.0 * (n + 1)) - 1) / (n * (1 - u)) / 2;
-	return use > saturated ? wait + beyond * (use - saturated) : wait;
+	return pow(u, sqrt(2.0 * (n + 1)) - 1) / (n * (1 - u)) / 2;
 }
 
 /* How much longer a step takes with prompts computed in between for this share of the time. */
@@ -35,7 +34,15 @@ static double first_token(const struct planner_load *l, int n, double share)
 {
 	double one_us = l->long_mean * l->prompt_us / share, use = l->long_rate * l->prompt_us / 1e6 / n / share;
 	double us = one_us * (1 + 2 * queue_at(use, n)) + l->backlog * one_us / n;
+	us += fmax(use - 1, 0) * ahead_s * 1e6;
 	return l->ttft_us > 0 ? us / l->ttft_us : use / well_used;
+}
+
+/* Time per token with so many rows, and where they settle: step = fixed + row · rate · step, by Little's law. */
+static double per_token(const struct planner_load *l, int n, double step_us, double prompts)
+{
+	double settled = l->fixed_us * stretch(prompts + l->decode_rate * l->row_us / 1e6 / n) / l->tpot_us;
+	return fmax(step_us * stretch(prompts) / l->tpot_us, fmin(settled, most_settled));
 }
 
 struct planner_pressure planner_predict(const struct planner_load *l, int n_prefill)
@@ -48,7 +55,7 @@ struct planner_pressure planner_predict(const struct planner_load *l, int n_pref
 		p.ttft = n_prefill > 0 ? first_token(l, n_prefill, 1)
 				       : first_token(l, n, time_for_prompts(l, step_us));
 	if (l->tpot_us > 0)
-		p.tpot = step_us * stretch(tokens * l->row_us / 1e6 / n) / l->tpot_us;
+		p.tpot = per_token(l, n, step_us, tokens * l->row_us / 1e6 / n);
 	p.kv = l->kv / n / kv_full;
 	p.queue = l->waits / n / queue_full;
 	return p;
