@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* Over which averages are made. */
-static const double demand_s = 5, verdict_s = 10, decodes_s = 10, steps_s = 20;
+static const double demand_s = 5, lasting_s = 12, verdict_s = 10, decodes_s = 10, steps_s = 20;
 enum { CONFIRMED = 2, BACKLOG = 2 };
 
 static bool takes_part(const struct planner_engine *e) { return e->up && !(e->fixed && e->role == GW_ENGINE_BOTH); }
@@ -26,6 +26,7 @@ static void learn_demand(struct planner *p, const struct planner_traffic *now, d
 	double part = part_of(dt_s, demand_s);
 	average(&p->n_long, grown(now->n_long, was->n_long) / dt_s, part);
 	average(&p->long_rate, grown(now->long_tokens, was->long_tokens) / dt_s, part);
+	average(&p->lasting_rate, grown(now->long_tokens, was->long_tokens) / dt_s, part_of(dt_s, lasting_s));
 	average(&p->short_rate, grown(now->short_tokens, was->short_tokens) / dt_s, part);
 }
 
@@ -124,7 +125,7 @@ static double learn_fixed(struct planner *p, double step_us, double rows_us, dou
 static int sum_up(struct planner *p, const struct planner_view *v, double dt_s, struct planner_load *l)
 {
 	struct sums s = {0};
-	*l = (struct planner_load){.long_rate = p->long_rate,
+	*l = (struct planner_load){.long_rate = fmax(p->long_rate, p->lasting_rate),
 				   .short_rate = p->short_rate,
 				   .decode_rate = p->decode_rate,
 				   .long_mean = p->n_long > 0 ? p->long_rate / p->n_long : 0,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The room: which engines compute prompts and which decode (roles; gw_config.h). Decisions only, from figures that the
- * caller has: no clock, no I/O, no thread, no memory. Callers: gateway/generation/role_planner.h, cmd/plan's simulation.
+ * caller has: no clock, no I/O, no thread, no memory. Callers: gateway/generation/role_planner.h, cmd/plan's
+ * simulation.
  *
  *   role       an engine of role prefill computes long prompts for those of role decode (gateway/generation/hand_over.h);
  *              without one the others have role both and compute their own
@@ -33,15 +34,15 @@
 
 enum { PLANNER_ENGINES = 16 };
 #define PLANNER_WATCH 0.8
-#define PLANNER_GAIN 0.88        /* the best pressure is at most so much of the one now, */
+#define PLANNER_GAIN 0.8         /* the best pressure is at most so much of the one now, */
 #define PLANNER_MISSED_GAIN 0.95 /* or, while targets are missed, so much */
-#define PLANNER_LATE_SHARE 0.1 /* of answers: more have missed a target */
+#define PLANNER_LATE_SHARE 0.1   /* of answers: more have missed a target */
 
 /* An engine, as it reports. Tokens are counted since its start. */
 struct planner_engine {
-	int role;    /* enum gw_engine_role: now; GW_ENGINE_BOTH with `fixed`: it is left out */
-	bool fixed;  /* the configuration gives its role */
-	bool up;     /* it serves a model whose pages can be handed over */
+	int role;   /* enum gw_engine_role: now; GW_ENGINE_BOTH with `fixed`: it is left out */
+	bool fixed; /* the configuration gives its role */
+	bool up;    /* it serves a model whose pages can be handed over */
 	uint32_t running, waiting;
 	uint32_t awaiting; /* of the waiting: they wait for pages that another engine computes */
 	double kv_used;    /* share of its pages */
@@ -52,12 +53,13 @@ struct planner_engine {
 
 /* Sums since the process began. */
 struct planner_traffic {
-	/* Prompts that an idle prefill engine would compute (prefill_choice.h): how many, and tokens that were not cached. */
+	/* Prompts that an idle prefill engine would compute (prefill_choice.h): how many, and tokens that were not
+	 * cached. */
 	uint64_t n_long, long_tokens;
 	uint64_t short_tokens;    /* of the others */
-	uint64_t n_first, n_late;     /* ended answers of tiers with a target for the first token; those that missed it */
-	uint64_t n_paced, n_slow;     /* likewise, of a target per token */
-	double ttft_us, tpot_us;      /* mean targets of the traffic now; 0: none */
+	uint64_t n_first, n_late; /* ended answers of tiers with a target for the first token; those that missed it */
+	uint64_t n_paced, n_slow; /* likewise, of a target per token */
+	double ttft_us, tpot_us;  /* mean targets of the traffic now; 0: none */
 };
 
 struct planner_view {
@@ -97,13 +99,14 @@ struct planner {
 	struct planner_view last;
 	bool begun;
 	double n_long, long_rate, short_rate; /* per second: long prompts, their tokens, those of others */
+	double lasting_rate;                  /* long_rate over a longer time */
 	double decode_rate;                   /* tokens per second */
-	double first_late, slow;      /* shares of the answers that ended lately */
+	double first_late, slow;              /* shares of the answers that ended lately */
 	double token_us; /* of a prompt's token on an engine with a backlog and nothing else to do; 0: not known */
 	double fixed_us; /* of a step; 0: not known */
-	int direction, n_in_a_row;    /* of the best number, from the one now */
-	int moved;                    /* the direction of the last moves */
-	uint64_t moved_ns;            /* when; 0: never */
+	int direction, n_in_a_row;          /* of the best number, from the one now */
+	int moved;                          /* the direction of the last moves */
+	uint64_t moved_ns;                  /* when; 0: never */
 	uint64_t since_ns[PLANNER_ENGINES]; /* when an engine got its role from the planner; 0: it has not */
 };
 

@@ -7,7 +7,7 @@ static const double saturated = 0.95;
 static const double ahead_s = 10; /* how far growing backlogs are foreseen */
 static const double most_stretch = 50;
 static const double most_settled = 1.5; /* that a target will be missed is known, not by how much */
-static const double kv_full = 0.9, well_used = 0.9, queue_full = 4;
+static const double kv_full = 0.9, well_used = 0.9, queue_full = 16;
 
 /* Mean wait for one of n servers in computations' times, at this use. */
 static double queue_at(double use, int n)
@@ -52,8 +52,7 @@ struct planner_pressure planner_predict(const struct planner_load *l, int n_pref
 	double rows = (l->rows + l->waits) / n, step_us = l->fixed_us + l->row_us * rows;
 	double tokens = l->short_rate + (n_prefill == 0 ? l->long_rate : 0);
 	if (l->long_mean > 0)
-		p.ttft = n_prefill > 0 ? first_token(l, n_prefill, 1)
-				       : first_token(l, n, time_for_prompts(l, step_us));
+		p.ttft = n_prefill > 0 ? first_token(l, n_prefill, 1) : first_token(l, n, time_for_prompts(l, step_us));
 	if (l->tpot_us > 0)
 		p.tpot = per_token(l, n, step_us, tokens * l->row_us / 1e6 / n);
 	p.kv = l->kv / n / kv_full;
