@@ -6,6 +6,7 @@
 /* Over which averages are made. */
 static const double demand_s = 5, lasting_s = 12, verdict_s = 10, decodes_s = 10, steps_s = 20;
 enum { CONFIRMED = 2, BACKLOG = 2 };
+static const double seldom = 0.05; /* long prompts per second: fewer need no engine */
 
 static bool takes_part(const struct planner_engine *e) { return e->up && !(e->fixed && e->role == GW_ENGINE_BOTH); }
 static bool computes(const struct planner_engine *e) { return e->role == GW_ENGINE_PREFILL; }
@@ -128,7 +129,7 @@ static int sum_up(struct planner *p, const struct planner_view *v, double dt_s, 
 	*l = (struct planner_load){.long_rate = fmax(p->long_rate, p->lasting_rate),
 				   .short_rate = p->short_rate,
 				   .decode_rate = p->decode_rate,
-				   .long_mean = p->n_long > 0 ? p->long_rate / p->n_long : 0,
+				   .long_mean = p->n_long > seldom ? p->long_rate / p->n_long : 0,
 				   .ttft_us = v->traffic.ttft_us,
 				   .tpot_us = v->traffic.tpot_us};
 	for (int i = 0; i < v->n_engines; i++)
