@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
-#include "gateway/config/gw_config.h"
 #include "gateway/generation/role_planner.h"
 #include "gateway/observe/label.h"
 
