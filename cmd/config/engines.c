@@ -18,7 +18,7 @@
 
 enum { MAX_ROWS = 128, MAX_SETS = 512 };
 
-const char *const schema_engine_roles[] = {"both", "prefill", "decode", NULL};
+const char *const schema_engine_roles[] = {"both", "prefill", "decode", "auto", NULL};
 
 enum { OWN_ROWS = 3 };
 
@@ -248,7 +248,9 @@ uint32_t engines_of_role(const struct sluice_config *cfg, int role)
 
 uint32_t engines_prefill(const struct sluice_config *cfg)
 {
-	return engines_of_role(cfg, GW_ENGINE_DECODE) != 0 ? engines_of_role(cfg, GW_ENGINE_PREFILL) : 0;
+	uint32_t any = engines_of_role(cfg, GW_ENGINE_AUTO);
+	return engines_of_role(cfg, GW_ENGINE_DECODE) != 0 || any != 0 ? engines_of_role(cfg, GW_ENGINE_PREFILL) | any
+								       : 0;
 }
 
 uint32_t engines_number(const struct sluice_config *cfg, const char *name)
@@ -263,13 +265,17 @@ uint32_t engines_number(const struct sluice_config *cfg, const char *name)
 static int check_roles(const struct sluice_config *cfg, struct sl_err *err)
 {
 	uint32_t prefill = engines_of_role(cfg, GW_ENGINE_PREFILL), decode = engines_of_role(cfg, GW_ENGINE_DECODE);
-	if ((prefill != 0) == (decode != 0))
+	uint32_t any = engines_of_role(cfg, GW_ENGINE_AUTO), first = prefill | decode | any;
+	if ((prefill != 0) == (decode != 0) && any == 0)
 		return 0;
-	uint32_t first = prefill | decode;
+	if (any != 0 && __builtin_popcount(first) > 1)
+		return 0;
 	char key[272] = "engine.role";
 	if ((first & 1) == 0)
 		snprintf(key, sizeof key, "engines.%s.role",
 			 LIST_AT(cfg->engines, const struct engine_item, (size_t)__builtin_ctz(first) - 1)->name);
+	if (any != 0)
+		return conf_fail(cfg->conf, key, err, "'auto' needs another engine of role auto, prefill or decode");
 	return conf_fail(cfg->conf, key, err, "'%s' needs another engine of role %s",
 			 schema_engine_roles[prefill != 0 ? GW_ENGINE_PREFILL : GW_ENGINE_DECODE],
 			 schema_engine_roles[prefill != 0 ? GW_ENGINE_DECODE : GW_ENGINE_PREFILL]);

@@ -313,6 +313,9 @@ static const struct conf_row all_rows[] = {
     ROW("handover.local_priority", CONF_INT, ROOT(gateway.prefill.local_priority), "2", 0, 255),
     ROW("handover.wait", CONF_DURATION, ROOT(gateway.prefill.wait_ms), "30s", 1, HOUR),
 
+    ROW("planner.period", CONF_DURATION, ROOT(gateway.planner.period_ms), "1s", 100, HOUR),
+    ROW("planner.dwell", CONF_DURATION, ROOT(gateway.planner.dwell_ms), "10s", 0, HOUR),
+
     ROW("hub.endpoint", CONF_STRING, ROOT(hub.endpoint), "https://huggingface.co", 8, 300),
     ROW("hub.folder", CONF_STRING, ROOT(hub.folder), "", 0, 4000),
     ROW("hub.token_file", CONF_STRING, ROOT(hub.token_file), "", 0, 4095),

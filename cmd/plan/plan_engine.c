@@ -29,10 +29,11 @@ struct plan_engine {
 	uint32_t n_seqs, n_pages_used;
 	struct prefix prefixes[MOST_PREFIXES];
 	int n_prefixes;
-	uint64_t order, n_prefilled;
+	uint64_t order, n_prefilled, n_decoded;
 	struct load_random random; /* for drafts: the same in every run */
 	struct sched_plan plan;    /* of the step that runs */
 	uint64_t end_ns;           /* of it; UINT64_MAX: none */
+	double decode_step_ns;     /* average of steps without prompts */
 };
 
 static uint32_t pages_of(uint32_t n_tokens) { return (n_tokens + PLAN_PAGE - 1) / PLAN_PAGE; }
@@ -175,6 +176,12 @@ static uint32_t n_accepted(struct plan_engine *e, const struct plan_seq *q)
 	return n;
 }
 
+/* As the engine averages it. */
+static void measure(struct plan_engine *e, double took_ns)
+{
+	e->decode_step_ns += e->decode_step_ns > 0 ? (took_ns - e->decode_step_ns) / 8 : took_ns;
+}
+
 void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 {
 	const struct sched_owner owner = {.ctx = e, .look = look, .pages_back = pages_back};
@@ -204,8 +211,13 @@ void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 			s->n_pages = pages > s->n_pages ? pages : s->n_pages;
 		}
 	}
-	if (rows > 0)
-		e->end_ns = now_ns + (uint64_t)cost_step_ns(&e->box.cost, rows, past) + 1;
+	if (rows == 0)
+		return;
+	const double took_ns = cost_step_ns(&e->box.cost, rows, past);
+	e->end_ns = now_ns + (uint64_t)took_ns + 1;
+	e->n_decoded += e->plan.n_decode;
+	if (e->plan.n_prefill == 0)
+		measure(e, took_ns);
 }
 
 uint64_t plan_engine_busy_until(const struct plan_engine *e) { return e->end_ns; }
@@ -352,3 +364,15 @@ void plan_engine_destroy(struct plan_engine *e)
 
 uint32_t plan_engine_n_active(const struct plan_engine *e) { return e->n_seqs; }
 uint64_t plan_engine_n_prefilled(const struct plan_engine *e) { return e->n_prefilled; }
+
+struct plan_figures plan_engine_figures(const struct plan_engine *e)
+{
+	const uint32_t n = sched_n_started(e->sched), rows = e->box.step_tokens;
+	return (struct plan_figures){.running = n,
+				     .waiting = e->n_seqs - n,
+				     .kv_used = (double)e->n_pages_used / e->box.n_pages,
+				     .prefill_tokens = e->n_prefilled,
+				     .decode_tokens = e->n_decoded,
+				     .prefill_token_us = cost_rows_ns(&e->box.cost, rows) / 1e3 / rows,
+				     .decode_step_us = e->decode_step_ns / 1e3};
+}

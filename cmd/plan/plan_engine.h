@@ -61,4 +61,13 @@ uint32_t plan_engine_n_active(const struct plan_engine *e);
 uint32_t plan_engine_has(const struct plan_engine *e, const struct work *w);
 uint64_t plan_engine_n_prefilled(const struct plan_engine *e); /* tokens */
 
+/* As an engine reports them (struct proto_stats). */
+struct plan_figures {
+	uint32_t running, waiting;
+	double kv_used; /* share of the pages */
+	uint64_t prefill_tokens, decode_tokens;
+	double prefill_token_us, decode_step_us;
+};
+struct plan_figures plan_engine_figures(const struct plan_engine *e);
+
 #endif

@@ -631,7 +631,8 @@ static int make_kv_area(struct serving *s, struct sl_err *err)
 	if (rc != 0)
 		return sl_errf(err, rc, "handover.memory: no shared memory of %llu bytes: %s",
 			       (unsigned long long)s->cfg->handover_memory,
-			       rc == SL_EINVAL ? "too small for the engines of role prefill" : strerror(errno));
+			       rc == SL_EINVAL ? "too small for the engines of roles prefill and auto"
+					       : strerror(errno));
 	if (writers != 0)
 		s->kv_users = writers | engines_of_role(s->cfg, GW_ENGINE_DECODE);
 	snprintf(s->kv_fd_text, sizeof s->kv_fd_text, "%d", s->kv_fd);

@@ -22,7 +22,7 @@ void host_memory_plan(const struct machine_memory *now, const struct host_needs 
 {
 	*out = (struct host_plan){
 	    .total = now->total, .available = now->available, .reserve = host_memory_reserve(now->total)};
-	uint64_t usable = minus(now->available, out->reserve);
+	uint64_t usable = minus(minus(now->available, out->reserve), needs->shared);
 	if (needs->bound > 0)
 		usable = least_of(usable, needs->bound);
 	out->left = minus(minus(usable, needs->weights), needs->work);
@@ -35,10 +35,13 @@ static double mib(uint64_t bytes) { return (double)bytes / 0x1p20; }
 const char *host_memory_line(const struct machine_memory *now, const struct host_needs *needs,
 			     const struct host_plan *p, char *line, size_t n)
 {
+	char shared[64] = "";
+	if (needs->shared > 0)
+		snprintf(shared, sizeof shared, ", %.0f MiB for pages between engines", mib(needs->shared));
 	snprintf(line, n,
 		 "memory: %.0f of %.0f MiB are available (by %s), %.0f MiB in reserve, %.0f MiB for weights, %.0f MiB "
-		 "for work: %.0f MiB are left, %.0f MiB of them for keys and values",
+		 "for work%s: %.0f MiB are left, %.0f MiB of them for keys and values",
 		 mib(p->available), mib(p->total), now->limited_by, mib(p->reserve), mib(needs->weights),
-		 mib(needs->work), mib(p->left), mib(p->kv));
+		 mib(needs->work), shared, mib(p->left), mib(p->kv));
 	return line;
 }

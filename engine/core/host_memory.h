@@ -5,10 +5,12 @@
  *
  *   available   what the process may still take (machine_memory.h)
  *   reserve     stays free, for other processes and for what no one planned: an eighth of the machine, within bounds
+ *   shared      the area in which pages pass between engines (handover.memory), which fills as it is used: all engines
+ *               that have it leave it free
  *   bound       engine.memory: the most that weights, work and pages may take together
  *   weights     of all models that may be loaded at once, mapped or rearranged
  *   work        activations, logits, tokenizers
- *   left        what remains of the lesser of bound and available - reserve
+ *   left        what remains of the lesser of bound and available - reserve - shared
  *   contexts    pages for one whole context of every model
  *   useful      pages for as many whole contexts as may run at once: more are never used
  *
@@ -27,6 +29,7 @@
 struct host_needs {
 	uint64_t bound;         /* 0: none */
 	uint64_t weights, work; /* bytes */
+	uint64_t shared;
 	uint64_t contexts, useful;
 };
 

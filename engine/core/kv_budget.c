@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/core/device_memory.h"
 #include "engine/core/host_memory.h"
+#include "engine/handover/hand_area.h"
 #include "engine/kv/kv_memory.h"
 #include "engine/kv/kv_plan.h"
 #include "engine/kv/kv_states.h"
@@ -154,6 +155,7 @@ static void needs_of(const struct engine *e, const struct kv_want *wants, struct
 {
 	*needs = (struct host_needs){.bound = e->cfg.memory_bytes,
 				     .work = PROCESS_BYTES,
+				     .shared = e->cfg.hand_area != NULL ? e->cfg.hand_area->bytes : 0,
 				     .contexts = cost_of(wants, e->n_models, false),
 				     .useful = cost_of(wants, e->n_models, true)};
 	uint64_t states = least_states(e);

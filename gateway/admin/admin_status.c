@@ -17,6 +17,7 @@
 #include "gateway/exchange/app_state.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/generation/engine_link.h"
+#include "gateway/generation/role_planner.h"
 #include "version.h" /* made by the Makefile */
 
 /* A text that may not be UTF-8 becomes null. */
@@ -49,6 +50,24 @@ static json_t *engine_of(const struct engine_link *l)
 			 "submitted", number(s->submitted), "finished", number(s->finished), "cancelled",
 			 number(s->cancelled), "failed", number(s->failed), "preemptions", number(s->preemptions),
 			 "prefix_hits", number(s->prefix_hits), "device", device_of(&s->device));
+}
+
+/* Each engine's role now, and why engines of role auto have theirs. */
+static json_t *roles_of(const struct engine_link *l)
+{
+	struct role_report r;
+	json_t *engines = json_array();
+	role_report(&r);
+	for (int k = 0; k < engine_link_n_engines(l); k++)
+		json_array_append_new(engines,
+				      json_pack("{s:s, s:s, s:b, s:b}", "name", engine_link_name(l, k), "role",
+						role_name(engine_link_role(l, k)), "auto", engine_link_role_moves(l, k),
+						"up", engine_link_engine_up(l, k)));
+	return json_pack("{s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f}}", "engines", engines, "changes",
+			 number(r.n_changes), "changed_at",
+			 r.changed_s > 0 ? json_integer((json_int_t)r.changed_s) : json_null(), "last_change",
+			 r.changed_s > 0 ? text(r.line) : json_null(), "pressure", "ttft", r.now.ttft, "tpot",
+			 r.now.tpot, "kv", r.now.kv, "queue", r.now.queue);
 }
 
 static const char *state_of(const struct link_model *m)
@@ -116,10 +135,11 @@ void admin_status(struct exchange *x)
 	if (!admin_gate(x, ADMIN_LOOK))
 		return;
 	exchange_reply_json_no_store(
-	    x, json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:b, s:I, s:I, s:s, s:[o], s:o, s:o}", "object", "status",
-			 "version", SLUICE_VERSION, "pid", (int)getpid(), "started_at", (json_int_t)app->started_s,
-			 "now", (json_int_t)clock_unix_s(), "threads", (int)app->t->cfg->threads, "draining",
-			 app->t->draining, "queued", (json_int_t)admission_queue_count(app->waiting), "queue_size",
-			 (json_int_t)app->t->cfg->queue.most, "store", store_of(app->t), "engines",
-			 engine_of(app->link), "models", models_of(app->link), "tiers", tiers_of(x)));
+	    x,
+	    json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:b, s:I, s:I, s:s, s:[o], s:o, s:o, s:o}", "object", "status",
+		      "version", SLUICE_VERSION, "pid", (int)getpid(), "started_at", (json_int_t)app->started_s, "now",
+		      (json_int_t)clock_unix_s(), "threads", (int)app->t->cfg->threads, "draining", app->t->draining,
+		      "queued", (json_int_t)admission_queue_count(app->waiting), "queue_size",
+		      (json_int_t)app->t->cfg->queue.most, "store", store_of(app->t), "engines", engine_of(app->link),
+		      "models", models_of(app->link), "tiers", tiers_of(x), "roles", roles_of(app->link)));
 }

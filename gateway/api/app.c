@@ -42,6 +42,7 @@
 #include "gateway/api/engine_gauges.h"
 #include "gateway/exchange/exchange.h"
 #include "gateway/generation/generation.h"
+#include "gateway/generation/role_planner.h"
 #include "gateway/sharing/idempotent.h"
 #include "gateway/auth/identities.h"
 #include "gateway/loop/random.h"
@@ -614,10 +615,12 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 			engine_gauges_model(engine_link_model(app->link, i)->name, engine_link_figures(app->link, i));
 	for (int k = 0; k < engine_link_n_engines(app->link); k++)
 		engine_gauges_one(engine_link_name(app->link, k), engine_link_engine_up(app->link, k),
-				  engine_link_engine_stats(app->link, k), engine_link_n_prefixes(app->link, k));
+				  engine_link_engine_stats(app->link, k), engine_link_n_prefixes(app->link, k),
+				  engine_link_role(app->link, k));
 	answer_load_gauges(app);
 	if (app->t->index == 0) /* they are the process's */
 		variants_show(app->now->variants);
+	role_planner_tick(app->roles);
 	take_sample(app);
 }
 
@@ -696,6 +699,8 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		if (app->tick == NULL || event_add(app->tick, &tv) != 0)
 			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	}
+	if (rc == 0 && t->index == 0 && (app->roles = role_planner_create(t)) == NULL)
+		rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
 	if (rc != 0) {
 		app_destroy(app);
 		return rc;
@@ -729,6 +734,7 @@ void app_destroy(struct gw_app *app)
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
+	role_planner_destroy(app->roles);
 	engine_link_destroy(app->link);
 	set_serving(app, false);
 	app->t->link = NULL;

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/metrics.h"
+#include "gateway/generation/role_planner.h"
 #include "gateway/observe/label.h"
 
 /* A metric and the field of the report that it repeats: 4 or 8 bytes. */
@@ -260,12 +261,12 @@ static const struct reported one_engine[] = {
 		   "As sluice_engine_prefill_tokens_total, of one engine"),
     ENGINE_COUNTER(prefix_hits, "sluice_engine_link_prefix_hits", "As sluice_engine_prefix_hits_total, of one engine"),
 };
-enum { N_ONE = sizeof one_engine / sizeof *one_engine, MOST_ENGINES = 16 };
+enum { N_ONE = sizeof one_engine / sizeof *one_engine, MOST_ENGINES = 16, ROLES = GW_ENGINE_AUTO };
 
 struct one_gauges {
-	char name[64], labels[128];
+	char name[64], labels[128], role_labels[ROLES][160];
 	struct reported all[N_ONE];
-	struct metric up, prefixes;
+	struct metric up, prefixes, roles[ROLES]; /* roles: of its role 1, of the others 0 */
 };
 static struct one_gauges *engines[MOST_ENGINES];
 static int n_engines;
@@ -288,13 +289,21 @@ static struct one_gauges *add_engine(const char *name)
 				      .name = "sluice_engine_link_prefixes",
 				      .labels = g->labels,
 				      .help = "Beginnings of prompts that this engine has published as cached"};
+	for (int r = 0; r < ROLES; r++) {
+		snprintf(g->role_labels[r], sizeof g->role_labels[r], "%s,role=\"%s\"", g->labels, role_name(r));
+		g->roles[r] = (struct metric){.kind = METRIC_GAUGE,
+					      .name = "sluice_engine_role",
+					      .labels = g->role_labels[r],
+					      .help = "1: the engine's role now"};
+		metric_register(&g->roles[r]);
+	}
 	register_all(g->all, N_ONE);
 	metric_register(&g->up);
 	metric_register(&g->prefixes);
 	return engines[n_engines++] = g;
 }
 
-void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, size_t n_prefixes)
+void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, size_t n_prefixes, int role)
 {
 	struct one_gauges *g = NULL;
 	for (int i = 0; i < n_engines && g == NULL; i++)
@@ -304,6 +313,8 @@ void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, 
 		return;
 	metric_set(&g->up, up);
 	metric_set(&g->prefixes, (int64_t)n_prefixes);
+	for (int r = 0; r < ROLES; r++)
+		metric_set(&g->roles[r], r == role);
 	set_all(g->all, N_ONE, st, true);
 }
 

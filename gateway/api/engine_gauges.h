@@ -17,8 +17,8 @@ void engine_gauges_set(bool up, const struct proto_stats *st);
 /* The figures of one model, which appear with its first report. */
 void engine_gauges_model(const char *name, const struct proto_figures *f);
 /* One engine's own figures, by its name, which appear with its first report. n_prefixes: digests that it has published.
- */
-void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, size_t n_prefixes);
+ * role: enum gw_engine_role, now. */
+void engine_gauges_one(const char *name, bool up, const struct proto_stats *st, size_t n_prefixes, int role);
 /* The device's gauges appear with the first report of a known device. When reports stop, sluice_device_up is 0 and so
  * are the others. */
 void device_gauges_set(const struct proto_device *d);

@@ -224,10 +224,16 @@ struct gw_prefill {
 	uint64_t wait_ms; /* that a sequence waits for its pages */
 };
 
+/* When roles of engines of role auto change (gateway/generation/role_planner.h). */
+struct gw_planner {
+	uint64_t period_ms, dwell_ms; /* between decisions; that an engine keeps a role */
+};
+
 enum gw_engine_role {
 	GW_ENGINE_BOTH,    /* gets requests and computes their prompts */
 	GW_ENGINE_PREFILL, /* computes prompts for engines of role decode */
 	GW_ENGINE_DECODE,  /* gets requests, whose prompts one of role prefill may compute */
+	GW_ENGINE_AUTO,    /* one of these at a time, as the planner decides */
 };
 
 /* A further engine process. */
@@ -284,6 +290,7 @@ struct gw_config {
 	int n_models;
 	struct gw_routing routing;
 	struct gw_prefill prefill;
+	struct gw_planner planner;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */
 	bool metrics_public;
 	char *anonymous;                  /* the tier of requests without a key; "": they are refused */

@@ -27,16 +27,18 @@ struct token_secrets;
 struct shadows;
 struct variant_sync;
 struct admission_queue;
+struct role_planner;
 
 struct gw_app {
 	struct gw_thread *t;
 	struct gw_snapshot *now; /* the configuration, with the keys; counted */
 	struct auth *auth;       /* now's */
 	struct engine_link *link;
-	bool link_was_up;   /* as on_state last reported */
-	bool serving;       /* the link is up and a model is ready; counted over all threads */
-	struct event *tick; /* thread 0: engine gauges */
-	int64_t started_s;  /* seconds since 1970 */
+	bool link_was_up;           /* as on_state last reported */
+	bool serving;               /* the link is up and a model is ready; counted over all threads */
+	struct event *tick;         /* thread 0: engine gauges, roles */
+	struct role_planner *roles; /* thread 0 */
+	int64_t started_s;          /* seconds since 1970 */
 	size_t n_exchanges;
 	struct replay *replay;             /* shared by the threads, as are the next six */
 	struct replay_store *replay_store; /* NULL: the store, if any, is this process's own */

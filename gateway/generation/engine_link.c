@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "gateway/generation/role_planner.h"
 #include "gateway/generation/route_counts.h"
 #include "gateway/loop/thread.h"
 
@@ -184,15 +185,20 @@ static bool can_serve(const struct engine_link *l, int model, int k)
 	return m != NULL && engine_conn_takes(l->conns[k]) && m->state == PROTO_MODEL_READY;
 }
 
+static int role_of(const struct engine_link *l, int k)
+{
+	return l->roles[k] == GW_ENGINE_AUTO ? role_now(k) : l->roles[k];
+}
+
 /* Does engine k get requests for the model? One that computes prompts for others does if no other engine can. */
 static bool is_candidate(const struct engine_link *l, int model, int k)
 {
 	if (!can_serve(l, model, k))
 		return false;
-	if (l->roles[k] != GW_ENGINE_PREFILL)
+	if (role_of(l, k) != GW_ENGINE_PREFILL)
 		return true;
 	for (int i = 0; i < l->n_conns; i++)
-		if (l->roles[i] != GW_ENGINE_PREFILL && can_serve(l, model, i))
+		if (role_of(l, i) != GW_ENGINE_PREFILL && can_serve(l, model, i))
 			return false;
 	return true;
 }
@@ -610,7 +616,8 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
 
 /* ---- prompts that are computed apart ---- */
 
-int engine_link_role(const struct engine_link *l, int k) { return l->roles[k]; }
+int engine_link_role(const struct engine_link *l, int k) { return role_of(l, k); }
+bool engine_link_role_moves(const struct engine_link *l, int k) { return l->roles[k] == GW_ENGINE_AUTO; }
 
 int engine_link_engine_of(const struct engine_link *l, uint64_t id)
 {
@@ -630,7 +637,7 @@ int engine_link_prefiller(const struct engine_link *l, int model)
 	int best = -1;
 	uint64_t retry_ms;
 	for (int k = 0; k < l->n_conns; k++)
-		if (l->roles[k] == GW_ENGINE_PREFILL && engine_link_hands_over(l, model, k) &&
+		if (role_of(l, k) == GW_ENGINE_PREFILL && engine_link_hands_over(l, model, k) &&
 		    engine_conn_admits(l->conns[k], l->local[model][k], &retry_ms) &&
 		    (best < 0 || engine_link_n_active(l, k) < engine_link_n_active(l, best)))
 			best = k;

@@ -30,7 +30,7 @@ int engine_link_create(struct gw_thread *t, const char *socket_path, struct engi
 /* One more engine, before the loop runs again. SL_ELIMIT: there are ENGINE_LINK_MAX. */
 int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err);
 /* enum gw_engine_role; at first all have GW_ENGINE_BOTH. One of role prefill gets a request only if no other engine can
- * serve it. Before the loop runs. */
+ * serve it; what one of role auto is, role_planner.h says. Before the loop runs. */
 void engine_link_set_role(struct engine_link *l, int engine, int role);
 /* Every sequence gets on_lost first. */
 void engine_link_destroy(struct engine_link *l);
@@ -80,7 +80,10 @@ void engine_link_on_state(struct engine_link *l, void (*on_state)(void *ctx), vo
 
 /* ---- prompts that are computed apart (hand_over.h) ---- */
 
+/* Now: not GW_ENGINE_AUTO. */
 int engine_link_role(const struct engine_link *l, int engine);
+/* Its configured role is auto. */
+bool engine_link_role_moves(const struct engine_link *l, int engine);
 /* Of a sequence; -1: it has none. */
 int engine_link_engine_of(const struct engine_link *l, uint64_t id);
 /* The engine of role prefill with the fewest requests that can compute prompts of the model for others, and whose

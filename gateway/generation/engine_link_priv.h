@@ -28,7 +28,7 @@ struct engine_link {
 	struct hot_prompts hot;
 	char names[ENGINE_LINK_MAX][LINK_NAME_BYTES], paths[ENGINE_LINK_MAX][LINK_PATH_BYTES];
 	uint64_t hashes[ENGINE_LINK_MAX]; /* of the names */
-	int roles[ENGINE_LINK_MAX];       /* enum gw_engine_role */
+	int roles[ENGINE_LINK_MAX];       /* enum gw_engine_role, as configured */
 	int n_models;
 	struct link_model models[PROTO_MAX_MODELS];
 	char names_of[PROTO_MAX_MODELS][PROTO_MAX_NAME + 1]; /* kept when no engine has the model any more */

@@ -4,12 +4,14 @@
 #include "base/alloc.h"
 #include "base/metrics.h"
 #include "gateway/generation/engine_link.h"
+#include "gateway/generation/role_planner.h"
 #include "gateway/loop/random.h"
 #include "gateway/loop/thread.h"
 
 struct hand_over {
 	struct gw_thread *t;
 	uint64_t id;         /* of the sequence that waits; 0: it waits no longer */
+	int engine;          /* its engine */
 	uint64_t prefill_id; /* 0: it has ended */
 	struct proto_hand hand;
 };
@@ -51,20 +53,32 @@ static bool fits(const struct engine_link *l, int engine, const struct proto_sub
 	       engine_link_hands_over(l, s->model, engine);
 }
 
-static enum prefill_why choose(struct gw_thread *t, int engine, const struct proto_submit *s,
-			       const struct proto_queued *q, struct prefill_choice *out)
+static struct prefill_question question(const struct engine_link *l, int engine, const struct proto_submit *s,
+					const struct proto_queued *q)
+{
+	const bool can = fits(l, engine, s);
+	return (struct prefill_question){.fits = can,
+					 .n_missing = q->n_prompt - q->n_cached,
+					 .n_running = engine_link_engine_stats(l, engine)->running,
+					 .priority = can ? s->priority : 0};
+}
+
+/* What there is to compute, whichever roles engines have now: for the planner. */
+static void count_demand(const struct gw_thread *t, struct prefill_question ask)
+{
+	ask.has_engine = true;
+	role_demand(prefill_choose(&t->cfg->prefill, &ask) == PREFILL_APART, ask.n_missing);
+}
+
+static enum prefill_why choose(struct gw_thread *t, const struct proto_submit *s, struct prefill_question ask,
+			       struct prefill_choice *out)
 {
 	const struct engine_link *l = t->link;
-	struct prefill_question ask = {.fits = fits(l, engine, s)};
-	out->n_missing = q->n_prompt - q->n_cached;
+	out->n_missing = ask.n_missing;
 	out->engine = ask.fits ? engine_link_prefiller(l, s->model) : -1;
 	ask.has_engine = out->engine >= 0;
-	ask.n_missing = out->n_missing;
-	ask.n_running = engine_link_engine_stats(l, engine)->running;
 	if (ask.has_engine)
 		ask.n_queued = (uint32_t)engine_link_n_active(l, out->engine);
-	if (ask.fits)
-		ask.priority = s->priority;
 	return prefill_choose(&t->cfg->prefill, &ask);
 }
 
@@ -133,9 +147,11 @@ static struct hand_over *create(struct gw_thread *t, uint64_t id, const struct p
 	*h = (struct hand_over){
 	    .t = t,
 	    .id = id,
+	    .engine = engine_link_engine_of(t->link, id),
 	    .hand = {.writer = (uint8_t)engine, .from = q->n_cached, .wait_ms = (uint32_t)t->cfg->prefill.wait_ms}};
 	if (begin(h, engine, s)) {
 		metric_add(&running, 1);
+		role_awaits(h->engine, 1);
 		return h;
 	}
 	sl_free(h);
@@ -148,9 +164,13 @@ struct hand_over *hand_over_begin(struct gw_thread *t, uint64_t id, const struct
 	struct hand_over *h = NULL;
 	int engine = engine_link_engine_of(t->link, id);
 	*out = (struct prefill_choice){.engine = -1};
-	if (engine < 0 || engine_link_role(t->link, engine) != GW_ENGINE_DECODE)
+	if (engine < 0)
 		return NULL;
-	out->why = choose(t, engine, s, q, out);
+	const struct prefill_question ask = question(t->link, engine, s, q);
+	count_demand(t, ask);
+	if (engine_link_role(t->link, engine) != GW_ENGINE_DECODE)
+		return NULL;
+	out->why = choose(t, s, ask, out);
 	if (out->why == PREFILL_APART && (h = create(t, id, s, q, out->engine)) == NULL)
 		out->why = PREFILL_REFUSED;
 	if (h == NULL)
@@ -164,6 +184,7 @@ static void settle(struct hand_over *h, unsigned how)
 	h->id = 0;
 	metric_add(&ends[how], 1);
 	metric_add(&running, -1);
+	role_awaits(h->engine, -1);
 }
 
 void hand_over_take(struct hand_over *h, const struct proto_handed *m, struct prefill_choice *out)

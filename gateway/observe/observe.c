@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/observe/observe.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "base/clock.h"
@@ -37,6 +38,8 @@ static bool is_late(const struct observed *o)
 	return o->ttft_target_ns > 0 && waited > o->ttft_target_ns;
 }
 
+static bool is_slow(const struct observed *o) { return o->itl_target_ns > 0 && observed_tpot_ns(o) > o->itl_target_ns; }
+
 enum observed_verdict observed_judge(const struct observed *o)
 {
 	if (o->vectors || o->tier == NULL || (o->status >= 400 && o->status < 500))
@@ -47,8 +50,7 @@ enum observed_verdict observed_judge(const struct observed *o)
 		return OBSERVED_NOT_JUDGED;
 	if (o->left && o->first_ns == 0)
 		return is_late(o) ? OBSERVED_BAD : OBSERVED_NOT_JUDGED;
-	bool slow = o->itl_target_ns > 0 && observed_tpot_ns(o) > o->itl_target_ns;
-	return is_late(o) || slow ? OBSERVED_BAD : OBSERVED_GOOD;
+	return is_late(o) || is_slow(o) ? OBSERVED_BAD : OBSERVED_GOOD;
 }
 
 static void count(const struct observed *o, struct latency_cells *cells)
@@ -68,11 +70,42 @@ static void count(const struct observed *o, struct latency_cells *cells)
 	latency_end(cells, &a);
 }
 
+static atomic_ullong n_first, n_late, ttft_us, n_paced, n_slow, tpot_us;
+
+static void add(atomic_ullong *to, uint64_t n) { atomic_fetch_add_explicit(to, n, memory_order_relaxed); }
+static uint64_t get(const atomic_ullong *of) { return atomic_load_explicit(of, memory_order_relaxed); }
+
+static void count_targets(const struct observed *o)
+{
+	if (o->ttft_target_ns > 0) {
+		add(&n_late, is_late(o));
+		add(&ttft_us, o->ttft_target_ns / 1000);
+		add(&n_first, 1);
+	}
+	if (o->itl_target_ns > 0 && observed_tpot_ns(o) > 0) {
+		add(&n_slow, is_slow(o));
+		add(&tpot_us, o->itl_target_ns / 1000);
+		add(&n_paced, 1);
+	}
+}
+
+void observed_targets(struct observed_targets *out)
+{
+	*out = (struct observed_targets){.n_first = get(&n_first),
+					 .n_late = get(&n_late),
+					 .ttft_us = get(&ttft_us),
+					 .n_paced = get(&n_paced),
+					 .n_slow = get(&n_slow),
+					 .tpot_us = get(&tpot_us)};
+}
+
 void observe_end(const struct observed *o, struct latency_cells *cells, const struct sinks *sinks)
 {
 	enum observed_verdict v = observed_judge(o);
 	if (v != OBSERVED_NOT_JUDGED)
 		tier_counts_judged(o->tier, v == OBSERVED_GOOD);
+	if (v != OBSERVED_NOT_JUDGED && !o->failed)
+		count_targets(o);
 	count(o, cells);
 	history_answer(o);
 	if (sinks != NULL && sinks->records != NULL)

@@ -76,6 +76,13 @@ struct observed {
 /* Counts and records o. cells: of its tier and model, or NULL. sinks: of its configuration, or NULL. */
 void observe_end(const struct observed *o, struct latency_cells *cells, const struct sinks *sinks);
 
+/* What was judged since the process began, of answers whose tier has a target. Any thread. */
+struct observed_targets {
+	uint64_t n_first, n_late, ttft_us; /* for the first token: answers, those that missed it; the targets' sum */
+	uint64_t n_paced, n_slow, tpot_us; /* per token, likewise */
+};
+void observed_targets(struct observed_targets *out);
+
 /* ---- what follows from o; pure ---- */
 enum observed_verdict observed_judge(const struct observed *o);
 uint64_t observed_ttft_ns(const struct observed *o);  /* 0: no token came */

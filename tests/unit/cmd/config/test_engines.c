@@ -226,6 +226,34 @@ static void roles(void **state)
 	assert_int_equal(sluice_config_restart("handover.tokens"), RESTART_NOT);
 }
 
+/* Engines of role auto may compute prompts for others and decode from theirs, so all of them write to the area. */
+static void roles_that_change(void **state)
+{
+	(void)state;
+	static const char *const two[] = {MODELS, "engine.role=auto", "engines.b.role=auto", "engines.c.threads=1"};
+	static const char *const beside[] = {MODELS, "engine.role=decode", "engines.b.role=auto"};
+	static const char *const alone[] = {MODELS, "engine.role=auto", "engines.b.threads=1"};
+	static const char *const second[] = {MODELS, "engines.b.role=auto"};
+	struct sluice_config cfg;
+	struct sl_err err;
+	assert_int_equal(sluice_config_load(&cfg, NULL, two, N(two), &err), 0);
+	assert_int_equal(engines_prefill(&cfg), 1 << 0 | 1 << 1);
+	assert_int_equal(cfg.gateway.engine_role, GW_ENGINE_AUTO);
+	assert_int_equal(cfg.gateway.engines[1].role, GW_ENGINE_BOTH);
+	assert_int_equal(cfg.gateway.planner.period_ms, 1000);
+	assert_int_equal(cfg.gateway.planner.dwell_ms, 10000);
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_load(&cfg, NULL, beside, N(beside), &err), 0);
+	assert_int_equal(engines_prefill(&cfg), 1 << 1);
+	assert_int_equal(engines_of_role(&cfg, GW_ENGINE_DECODE), 1 << 0);
+	sluice_config_free(&cfg);
+	assert_true(sluice_config_load(&cfg, NULL, alone, N(alone), &err) != 0);
+	assert_non_null(strstr(err.text, "engine.role: 'auto' needs another engine of role auto, prefill or decode"));
+	assert_true(sluice_config_load(&cfg, NULL, second, N(second), &err) != 0);
+	assert_non_null(strstr(err.text, "engines.b.role: 'auto' needs"));
+	assert_int_equal(sluice_config_restart("planner.dwell"), RESTART_NOT);
+}
+
 /* Which engine gets the files and calls of a device's driver: one that names a device, or takes one where there is one,
  * and computes. */
 static void a_device_is_wanted(void **state)
@@ -263,6 +291,7 @@ int main(void)
 	    cmocka_unit_test(a_changed_item_needs_a_restart),
 	    cmocka_unit_test(what_is_refused),
 	    cmocka_unit_test(roles),
+	    cmocka_unit_test(roles_that_change),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  * several sizes. Nothing here depends on the machine that runs it.
  */
 #include "engine/core/host_memory.h"
+#include "engine/handover/hand_area.h"
 #include "engine/core/kv_budget.h"
 #include "tests/unit/engine/core/engine_run.h"
 
@@ -183,6 +184,14 @@ static void budget(void **state)
 	needs.contexts = needs.useful = GB;
 	host_memory_plan(&now, &needs, &p);
 	assert_int_equal(p.kv, GB);
+	/* Pages between engines take what no engine plans for itself, whatever its own bound. */
+	needs = (struct host_needs){
+	    .weights = GB, .work = GB, .contexts = 6 * GB, .useful = 100 * GB, .shared = 4 * GB, .bound = 5 * GB};
+	host_memory_plan(&now, &needs, &p);
+	assert_int_equal(p.left, 3 * GB); /* of the bound */
+	needs.shared = 6 * GB;
+	host_memory_plan(&now, &needs, &p);
+	assert_int_equal(p.left, 2 * GB);
 	needs = (struct host_needs){.bound = 3 * GB, .weights = GB, .work = GB, .contexts = 6 * GB, .useful = 100 * GB};
 	host_memory_plan(&now, &needs, &p);
 	assert_int_equal(p.kv, GB);
@@ -201,14 +210,20 @@ struct planned {
 	struct eng_model models[3];
 };
 
+static struct hand_area *between; /* engines; NULL: none */
+
 static void plan(struct planned *x, int n, const uint64_t kv_bytes, int n_ctx)
 {
 	struct sl_err err;
 	memset(x, 0, sizeof *x);
 	x->e.ops = kn_select("cpu-ref", &err);
 	assert_non_null(x->e.ops);
-	x->e.cfg = (struct eng_config){
-	    .page_tokens = 16, .max_sequences = 32, .step_tokens = 128, .kv_bytes = kv_bytes, .memory_root = root};
+	x->e.cfg = (struct eng_config){.page_tokens = 16,
+				       .max_sequences = 32,
+				       .step_tokens = 128,
+				       .kv_bytes = kv_bytes,
+				       .memory_root = root,
+				       .hand_area = between};
 	x->e.models = x->models;
 	x->e.n_models = n;
 	for (int i = 0; i < n; i++) {
@@ -231,6 +246,26 @@ static void plan(struct planned *x, int n, const uint64_t kv_bytes, int n_ctx)
 		m->kv_groups = kv_groups_one(16, 28);
 	}
 	kv_budget_plan(&x->e, false);
+}
+
+/* handover.memory is full sooner or later; without it the same engine takes more. */
+static void pages_between_engines_have_their_room(void **state)
+{
+	(void)state;
+	struct planned x;
+	struct hand_area area = {.bytes = 6 * GB};
+	begin(16 * GB, 12 * GB);
+	plan(&x, 1, 0, 40960);
+	const uint64_t alone = x.e.cfg.kv_bytes;
+	kv_rebalance_destroy_memory(&x.e);
+	between = &area;
+	plan(&x, 1, 0, 40960);
+	between = NULL;
+	assert_true(x.e.cfg.kv_bytes < alone);
+	assert_true(x.e.cfg.kv_bytes > 0);
+	assert_true(x.e.cfg.kv_bytes + area.bytes + x.e.memory_reserve + 640 * MB <= 12 * GB);
+	assert_true(alone + area.bytes + x.e.memory_reserve + 640 * MB > 12 * GB);
+	kv_rebalance_destroy_memory(&x.e);
 }
 
 /* Tokens of context that model i's share holds. */
@@ -441,6 +476,7 @@ int main(void)
 	    cmocka_unit_test(budget),
 	    cmocka_unit_test(contexts_of_a_small_model),
 	    cmocka_unit_test(contexts_of_several_models),
+	    cmocka_unit_test(pages_between_engines_have_their_room),
 	    cmocka_unit_test(an_engine_plans),
 	    cmocka_unit_test(memory_for_both),
 	    cmocka_unit_test(pressure_on_an_engine),

@@ -11,6 +11,7 @@
 #include "gateway/admission/error_limit.h"
 #include "gateway/admission/error_limits.h"
 #include "gateway/generation/hand_over.h"
+#include "gateway/generation/role_planner.h"
 #include "link_pair.h"
 
 static const struct gw_prefill usual = {
@@ -262,6 +263,87 @@ static void prefill_engines_get_requests_last(void **state)
 	drop_other(&o);
 }
 
+static void report_load(struct rig *r, struct other *o, const struct proto_stats *first,
+			const struct proto_stats *second)
+{
+	struct sl_buf b;
+	buf_init(&b, 65536);
+	assert_int_equal(proto_put_stats(&b, first), 0);
+	say(r, &b);
+	TURN_UNTIL(r, engine_link_engine_stats(r->link, 0)->running == first->running);
+	swap(r, o);
+	assert_int_equal(proto_put_stats(&b, second), 0);
+	say(r, &b);
+	TURN_UNTIL(r, engine_link_engine_stats(r->link, 1)->running == second->running);
+	swap(r, o);
+	buf_dispose(&b);
+}
+
+static void period_passes(struct rig *r, struct role_planner *p)
+{
+	r->t.now_ns += r->cfg.planner.period_ms * NS_PER_MS;
+	role_planner_tick(p);
+}
+
+/* Two engines of role auto: under long prompts one of them computes prompts, and what it has begun for an answer stays
+ * with it; then it is as before. */
+static void roles_follow_the_load(void **state)
+{
+	struct rig *r = *state;
+	struct other o;
+	struct prefill_choice c;
+	struct seq *s = &r->seqs[0], *more = &r->seqs[1];
+	struct role_report report;
+	struct gw_tier_config tier = {.ttft_target_ms = 1000, .itl_target_ms = 50};
+	const struct proto_submit req = request();
+	const struct proto_queued q = {.n_prompt = 1000};
+	set_out(r, &o, s, CAN);
+	r->cfg.tiers = (struct conf_list){.items = &tier, .n = 1};
+	r->cfg.planner = (struct gw_planner){.period_ms = 100, .dwell_ms = 0};
+	engine_link_set_role(r->link, 0, GW_ENGINE_AUTO);
+	engine_link_set_role(r->link, 1, GW_ENGINE_AUTO);
+	assert_true(engine_link_role_moves(r->link, 0));
+	struct role_planner *p = role_planner_create(&r->t);
+	/* Busy with answers, of which the second engine has fewer; each prompt would take a second beside them. */
+	const struct proto_stats busy = {.running = 40, .us_per_prefill_token = 1000, .us_per_decode_step = 45000},
+				 less = {.running = 2, .us_per_prefill_token = 1000, .us_per_decode_step = 45000};
+	report_load(r, &o, &busy, &less);
+	for (int i = 0; i < 200 && engine_link_role(r->link, 1) != GW_ENGINE_PREFILL; i++) {
+		assert_null(hand_over_begin(&r->t, s->id, &req, &q, &c));
+		assert_int_equal(c.why, PREFILL_UNDECIDED);
+		period_passes(r, p);
+	}
+	assert_int_equal(engine_link_role(r->link, 1), GW_ENGINE_PREFILL);
+	assert_int_equal(engine_link_role(r->link, 0), GW_ENGINE_DECODE);
+	role_report(&report);
+	assert_true(report.any && report.n_changes == 2 && report.why != PLANNER_STAYS);
+	assert_non_null(strstr(report.line, "b prefill"));
+	assert_non_null(strstr(report.line, "engine decode"));
+	/* From now on prompts go there, and requests do not. */
+	struct hand_over *h = hand_over_begin(&r->t, s->id, &req, &q, &c);
+	assert_non_null(h);
+	assert_int_equal(c.engine, 1);
+	more->rig = r;
+	assert_int_equal(engine_link_submit(r->link, &req, &listener, more, &more->id), 0);
+	assert_int_equal(engine_link_engine_of(r->link, more->id), 0);
+	engine_link_forget(r->link, more->id);
+	/* The decoding engine dies: the other one answers again, whatever its dwell. */
+	close(r->fd);
+	r->fd = -1;
+	TURN_UNTIL(r, s->lost == 1);
+	hand_over_end(h);
+	r->cfg.planner.dwell_ms = 3600 * 1000;
+	for (int i = 0; i < 200 && engine_link_role(r->link, 1) == GW_ENGINE_PREFILL; i++) {
+		period_passes(r, p);
+	}
+	assert_int_equal(engine_link_role(r->link, 1), GW_ENGINE_BOTH);
+	role_report(&report);
+	assert_int_equal(report.why, PLANNER_LOST);
+	role_planner_destroy(p);
+	assert_int_equal(role_now(0), GW_ENGINE_BOTH);
+	drop_other(&o);
+}
+
 /* So many that one of them still runs and no other is admitted. */
 static void fail_often(int engine)
 {
@@ -312,6 +394,7 @@ int main(void)
 	    TEST(prompt_logprobs_stay_local),
 	    TEST(prefill_engines_get_requests_last),
 	    TEST(errors_limit_each_role),
+	    TEST(roles_follow_the_load),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
