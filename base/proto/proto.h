@@ -69,7 +69,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 16,
+	PROTO_VERSION = 17,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -542,6 +542,9 @@ struct proto_upstream {
 	uint32_t open;  /* 1: it failed, and nothing is sent to it for now */
 	uint64_t retries, openings, false_usages;
 	uint64_t faults[PROTO_FAULTS];
+	/* Its own metrics, while `reports` is 1: all requests there; those that this engine did not send; KV in use. */
+	uint32_t reports, running, waiting, others, kv_permille;
+	uint64_t reads, failed_reads; /* of its metrics, so far; failed: for whatever reason */
 };
 
 struct proto_stats {

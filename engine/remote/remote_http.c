@@ -25,7 +25,8 @@ struct remote_http {
 	struct event *timer;
 	struct list calls, touched;
 	char url[REMOTE_URL_MAX], authorization[REMOTE_KEY_MAX + 32];
-	char *ca; /* owned, or NULL */
+	int n_origin; /* bytes of url up to its path */
+	char *ca;     /* owned, or NULL */
 	size_t n_ca;
 	bool verify, tls;
 	long connect_ms;
@@ -353,6 +354,7 @@ static int copy_config(struct remote_http *h, const struct remote_http_config *c
 		return sl_errf(err, SL_EINVAL, "'%.200s' is not http://HOST[:PORT][/PATH] or https://…", cfg->url);
 	snprintf(h->url, sizeof h->url, "%s", cfg->url);
 	h->tls = strncmp(h->url, "https:", 6) == 0;
+	h->n_origin = (int)(8 + strcspn(h->url + 8, "/")); /* what is between the scheme and the path has a byte */
 	h->verify = cfg->verify;
 	h->connect_ms = (long)cfg->connect_ms;
 	if (cfg->key[0] != '\0' && (size_t)snprintf(h->authorization, sizeof h->authorization,
@@ -426,12 +428,18 @@ static bool add_line(struct remote_call *c, const struct curl_library *lib, cons
 	return true;
 }
 
+static bool add_accept(struct remote_call *c, const struct remote_http *h)
+{
+	char line[64];
+	const char *type = c->kind == REMOTE_STREAM ? "text/event-stream" : "application/json";
+	snprintf(line, sizeof line, "Accept: %s", c->accept != NULL ? c->accept : type);
+	return add_line(c, h->lib, line);
+}
+
 static bool add_lines(struct remote_call *c, const struct remote_http *h)
 {
 	return add_line(c, h->lib, "Expect:") && /* no 100-continue */
-	       add_line(c, h->lib,
-			c->kind == REMOTE_STREAM ? "Accept: text/event-stream" : "Accept: application/json") &&
-	       (c->body == NULL || add_line(c, h->lib, "Content-Type: application/json")) &&
+	       add_accept(c, h) && (c->body == NULL || add_line(c, h->lib, "Content-Type: application/json")) &&
 	       (h->authorization[0] == '\0' || add_line(c, h->lib, h->authorization));
 }
 
@@ -495,7 +503,7 @@ int remote_call_start(struct remote_http *h, struct remote_call *c)
 {
 	char url[2 * REMOTE_URL_MAX];
 	BUG_IF(c->http != NULL, "remote: a call is started twice");
-	snprintf(url, sizeof url, "%s%s", h->url, c->path);
+	snprintf(url, sizeof url, "%.*s%s", c->at_origin ? h->n_origin : (int)sizeof h->url, h->url, c->path);
 	reset(c);
 	c->easy = h->lib->curl_easy_init();
 	if (c->easy != NULL && add_lines(c, h)) {

@@ -179,6 +179,8 @@ void answer_route(struct answer *a, struct observed_route *out)
 				       .cache = c->parts[GW_ROUTE_CACHE],
 				       .queue = c->parts[GW_ROUTE_QUEUE],
 				       .recent = c->parts[GW_ROUTE_RECENT],
+				       .affinity = c->parts[GW_ROUTE_AFFINITY],
+				       .spilled = c->spilled,
 				       .cached = c->cached};
 	set_prefill(a, &first->told.prefill, out);
 }

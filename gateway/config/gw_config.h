@@ -211,11 +211,16 @@ enum gw_route_part {
 	GW_ROUTE_CACHE,
 	GW_ROUTE_QUEUE,
 	GW_ROUTE_RECENT,
+	GW_ROUTE_AFFINITY,
 	GW_ROUTE_PARTS
 };
+/* Which engines get requests as long as they are not saturated. */
+enum gw_route_first { GW_ROUTE_ANY, GW_ROUTE_LOCAL, GW_ROUTE_REMOTE };
 struct gw_routing {
-	int policy;
+	int policy; /* enum gw_routing_policy */
 	double weights[GW_ROUTE_PARTS];
+	int first;                  /* enum gw_route_first; remote: another server runs the engine's models */
+	uint64_t saturated_wait_ms; /* a longer predicted wait for a first token saturates an engine */
 };
 
 /* Where prompts are computed (gateway/generation/prefill_choice.h). */

@@ -38,7 +38,8 @@ struct observed_route {
 	const char *engine; /* NULL: there is one engine, or none answered; the others are then 0 */
 	const char *policy;
 	unsigned n_engines, n_remade; /* that could serve it; times that it was made again on another */
-	double cost, occupancy, active, cache, queue, recent; /* the cost is the sum of the others */
+	double cost, occupancy, active, cache, queue, recent, affinity; /* the cost is the sum of the others */
+	bool spilled; /* the engines that get requests first were saturated */
 	double cached;                                        /* share of the prompt known to be there */
 	/* Where the prompt was computed and why (gateway/generation/prefill_choice.h). NULL: all engines do all. */
 	const char *prefill;

@@ -123,9 +123,9 @@ static int put_route(struct sl_buf *out, const struct observed_route *r)
 		return rc;
 	rc = buf_printf(out,
 			",\"routing\":{\"policy\":\"%s\",\"of\":%u,\"cost\":%.4g,\"occupancy\":%.4g,\"active\":%.4g,"
-			"\"cache\":%.4g,\"queue\":%.4g,\"recent\":%.4g,\"cached\":%.4g}",
+			"\"cache\":%.4g,\"queue\":%.4g,\"recent\":%.4g,\"affinity\":%.4g,\"cached\":%.4g%s}",
 			r->policy, r->n_engines, r->cost, r->occupancy, r->active, r->cache, r->queue, r->recent,
-			r->cached);
+			r->affinity, r->cached, r->spilled ? ",\"spilled\":true" : "");
 	if (rc == 0)
 		rc = put_prefill(out, r);
 	return rc == 0 ? put_number(out, "remade", r->n_remade > 0, r->n_remade) : rc;
