@@ -76,6 +76,8 @@ static void add_route(struct fields *f, const struct observed_route *r)
 		add_text(f, "prefill_engine", r->prefill_engine);
 	if (r->handed != NULL)
 		add_text(f, "handed", r->handed);
+	if (r->hedge != NULL)
+		add_text(f, "hedge", r->hedge);
 	if (r->n_remade > 0)
 		add_number(f, "remade", r->n_remade);
 }

@@ -45,6 +45,7 @@ struct engine_link {
 	void (*on_state)(void *ctx);
 	void *on_state_ctx;
 	struct adapter_asks asks;
+	struct hedging hedging;
 	uint64_t turn; /* requests so far */
 	struct route_choice choice;
 	struct prefix_digests digests; /* of the prompt that is being routed */
@@ -678,6 +679,20 @@ void engine_link_hand(struct engine_link *l, uint64_t id, const struct proto_han
 	struct engine_conn *c = conn_of(l, id);
 	if (c != NULL)
 		engine_conn_hand(c, id, m);
+}
+
+struct hedging *engine_link_hedging(struct engine_link *l) { return &l->hedging; }
+
+int engine_link_idle_beside(const struct engine_link *l, int model, int engine)
+{
+	int n;
+	const unsigned serve = candidates(l, model, &n);
+	for (int i = 1; i < l->n_conns; i++) {
+		int k = (engine + i) % l->n_conns;
+		if ((serve >> k & 1) != 0 && engine_conn_idle(l->conns[k], l->local[model][k]))
+			return k;
+	}
+	return -1;
 }
 
 const struct route_choice *engine_link_choice(const struct engine_link *l) { return &l->choice; }

@@ -38,10 +38,11 @@ static void make(struct route_counts *c, const char *name)
 			    .name = "sluice_routed_cached_total",
 			    .labels = c->label,
 			    .help = "Sequences sent to an engine that was known to have a part of their prompt"};
-	c->spilled = (struct metric){.kind = METRIC_COUNTER,
-				     .name = "sluice_routed_spilled_total",
-				     .labels = c->label,
-				     .help = "Sequences sent to an engine because those that get them first were saturated"};
+	c->spilled =
+	    (struct metric){.kind = METRIC_COUNTER,
+			    .name = "sluice_routed_spilled_total",
+			    .labels = c->label,
+			    .help = "Sequences sent to an engine because those that get them first were saturated"};
 	metric_register(&c->cached);
 	metric_register(&c->spilled);
 	for (int p = 0; p < POLICIES; p++) {

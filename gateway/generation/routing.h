@@ -55,7 +55,7 @@ struct route_choice {
 	int policy; /* enum gw_routing_policy */
 	int n_candidates;
 	bool spilled; /* all engines of the kind that gets requests first were saturated, this one is of the other */
-	double cost;                  /* under the policy cost, whichever policy has decided */
+	double cost;  /* under the policy cost, whichever policy has decided */
 	double parts[GW_ROUTE_PARTS]; /* of the cost, by enum gw_route_part, weighted */
 	double cached;                /* share of the prompt */
 };
