@@ -138,12 +138,14 @@ static void seq_start(struct remote_seq *s, uint64_t now)
 	r->stats.running++;
 	f->waiting--;
 	f->running++;
+	s->armed_ns = now;
 	event_add(s->timer, &at_once);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct remote_seq *s = ctx;
+	s->armed_ns = UINT64_MAX;
 	bool begins = s->started && s->stream->call.http == NULL && s->stream->call.kind == REMOTE_STREAM &&
 		      s->stream->call.path == NULL;
 	(void)fd;
@@ -326,6 +328,7 @@ static struct remote_seq *seq_new(struct remote *r, uint64_t id, const struct pr
 	list_init(&s->in_waiting);
 	buf_init(&st->body, REMOTE_BODY_BYTES);
 	s->node.key = id;
+	s->armed_ns = UINT64_MAX;
 	s->timer = event_new(r->base, -1, 0, on_timer, s);
 	if (s->timer == NULL || keep_asked(s, req) != 0) {
 		seq_discard(s);

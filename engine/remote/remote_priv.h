@@ -88,6 +88,7 @@ struct remote_seq {
 	struct remote_length length;
 	uint32_t n_prompt; /* estimated */
 	struct event *timer;
+	uint64_t armed_ns; /* when it fires; UINT64_MAX: it does not */
 	struct remote_stream *stream;
 	struct sse_read sse;
 	struct remote_answer answer;
