@@ -260,9 +260,11 @@ struct eng_remote_config {
 	bool verify;          /* the certificate */
 	int dialect;          /* enum eng_remote_dialect */
 	uint64_t connect_ms;
-	uint64_t idle_ms;   /* longest silence within a stream */
-	uint64_t total_ms;  /* longest answer */
-	uint64_t health_ms; /* between looks at its list of models */
+	uint64_t idle_ms;    /* longest silence within a stream */
+	uint64_t total_ms;   /* longest answer */
+	uint64_t health_ms;  /* between looks at its list of models */
+	const char *metrics; /* a path of its own metrics, from the host on; "": none */
+	uint64_t metrics_ms; /* between looks at them */
 	uint64_t cool_down_ms;
 	int failures;    /* in a row, until it counts as failed */
 	int connections; /* requests at once; others wait */

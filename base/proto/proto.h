@@ -552,6 +552,9 @@ struct proto_upstream {
 	uint32_t open;  /* 1: it failed, and nothing is sent to it for now */
 	uint64_t retries, openings, false_usages;
 	uint64_t faults[PROTO_FAULTS];
+	/* Its own metrics, while `reports` is 1: all requests there; those that this engine did not send; KV in use. */
+	uint32_t reports, running, waiting, others, kv_permille;
+	uint64_t reads, failed_reads; /* of its metrics, so far; failed: for whatever reason */
 };
 
 struct proto_stats {

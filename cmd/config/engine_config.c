@@ -109,18 +109,43 @@ void sluice_load_backends(const struct sluice_config *cfg)
 
 bool sluice_has_upstream(const struct sluice_config *cfg) { return cfg->upstream.url[0] != '\0'; }
 
+static const struct upstream_model_settings *find_upstream_model(const struct upstream_settings *u, const char *name)
+{
+	for (size_t i = 0; i < u->models.n; i++) {
+		const struct upstream_model_settings *m = LIST_AT(u->models, const struct upstream_model_settings, i);
+		if (strcmp(m->name, name) == 0)
+			return m;
+	}
+	return NULL;
+}
+
+/* Those of the list, or of its names those that this engine serves. */
+static int upstream_models(const struct sluice_config *cfg, struct eng_remote_model *out)
+{
+	const struct upstream_settings *u = &cfg->upstream;
+	const struct conf_strings *serves = &cfg->engine.serves;
+	size_t n = serves->n > 0 ? serves->n : u->models.n;
+	for (size_t i = 0; i < n; i++) {
+		const struct upstream_model_settings *m =
+		    serves->n > 0 ? find_upstream_model(u, serves->items[i])
+				  : LIST_AT(u->models, const struct upstream_model_settings, i);
+		out[i] = (struct eng_remote_model){.name = serves->n > 0 ? serves->items[i] : m->name, .model = ""};
+		if (m == NULL)
+			continue;
+		out[i].model = m->model;
+		out[i].role = m->role;
+		out[i].n_ctx = (uint32_t)m->context;
+		out[i].n_embd = (uint32_t)m->embeddings;
+	}
+	return (int)n;
+}
+
+size_t sluice_remote_models(const struct sluice_config *cfg) { return cfg->upstream.models.n + cfg->engine.serves.n; }
+
 void sluice_remote_config(const struct sluice_config *cfg, struct eng_remote_model *models,
 			  struct eng_remote_config *out)
 {
 	const struct upstream_settings *u = &cfg->upstream;
-	for (size_t i = 0; i < u->models.n; i++) {
-		const struct upstream_model_settings *m = LIST_AT(u->models, const struct upstream_model_settings, i);
-		models[i] = (struct eng_remote_model){.name = m->name,
-						      .model = m->model,
-						      .role = m->role,
-						      .n_ctx = (uint32_t)m->context,
-						      .n_embd = (uint32_t)m->embeddings};
-	}
 	*out = (struct eng_remote_config){
 	    .url = u->url,
 	    .key_file = u->key_file,
@@ -131,12 +156,14 @@ void sluice_remote_config(const struct sluice_config *cfg, struct eng_remote_mod
 	    .idle_ms = u->idle_ms,
 	    .total_ms = u->total_ms,
 	    .health_ms = u->health_ms,
+	    .metrics = u->metrics,
+	    .metrics_ms = u->metrics_ms,
 	    .cool_down_ms = u->cool_down_ms,
 	    .failures = (int)u->failures,
 	    .connections = (int)u->connections,
 	    .max_waiting = (int)cfg->engine.max_waiting,
 	    .models = models,
-	    .n_models = (int)u->models.n,
+	    .n_models = upstream_models(cfg, models),
 	};
 }
 

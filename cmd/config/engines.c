@@ -287,7 +287,7 @@ int engines_check(const struct sluice_config *cfg, struct sl_err *err)
 	int rc = check_cores(cfg, "engine.cores", cfg->engine.cores, err);
 	if (rc == 0)
 		rc = check_roles(cfg, err);
-	if (rc == 0)
+	if (rc == 0 && !sluice_has_upstream(cfg))
 		rc = check_served(cfg, "engine.serves", &cfg->engine.serves, err);
 	for (size_t i = 0; rc == 0 && i < cfg->engines.n; i++) {
 		const struct engine_item *e = LIST_AT(cfg->engines, const struct engine_item, i);

@@ -70,6 +70,7 @@ const char *const schema_adapter_types[] = {"auto", "int8", "bf16", "f32", NULL}
 const char *const schema_roles[] = {"none", "small", "large", NULL};
 
 static const char *const routing_policies[] = {"cost", "round_robin", "least_requests", "prefix", "kv", NULL};
+static const char *const route_firsts[] = {"any", "local", "remote", NULL};
 #define WEIGHT(name, part, least) \
 	ROW("gateway.routing.weights." name, CONF_FLOAT, ROOT(gateway.routing.weights[part]), least, 0, 1000)
 
@@ -139,6 +140,7 @@ static const struct conf_row tier_rows[] = {
     ROW_ENUM("when_late", TIER(when_late), "queue", late_kinds),
     ROW("max_wait", CONF_DURATION, TIER(max_wait_ms), "0", 0, HOUR),
     ROW("keep_alive", CONF_DURATION, TIER(keep_alive_ms), "5m", 0, 24 * 24 * HOUR),
+    ROW("hedge", CONF_BOOL, TIER(hedge), "false", 0, 0),
     ROW("degrade.model", CONF_STRING, TIER(degrade_model), "", 0, PROTO_MAX_NAME),
     ROW("degrade.max_tokens", CONF_INT, TIER(degrade_max_tokens), "0", 0, 1000000),
     ROW("under_load.prompt_limit", CONF_INT, TIER(load_prompt), "0", 0, 100000000),
@@ -284,6 +286,8 @@ static const struct conf_row all_rows[] = {
     ROW("engine.upstream.idle_timeout", CONF_DURATION, ROOT(upstream.idle_ms), "60s", 10, HOUR),
     ROW("engine.upstream.total_timeout", CONF_DURATION, ROOT(upstream.total_ms), "30m", 10, 24 * HOUR),
     ROW("engine.upstream.health_interval", CONF_DURATION, ROOT(upstream.health_ms), "10s", 10, HOUR),
+    ROW("engine.upstream.metrics", CONF_STRING, ROOT(upstream.metrics), "", 0, 200),
+    ROW("engine.upstream.metrics_interval", CONF_DURATION, ROOT(upstream.metrics_ms), "1s", 100, HOUR),
     ROW("engine.upstream.failures", CONF_INT, ROOT(upstream.failures), "3", 1, 1000),
     ROW("engine.upstream.cool_down", CONF_DURATION, ROOT(upstream.cool_down_ms), "2s", 10, HOUR),
     ROW_LIST("engine.upstream.models", ROOT(upstream.models), upstream_model_rows, struct upstream_model_settings, 0,
@@ -390,6 +394,12 @@ static const struct conf_row all_rows[] = {
     WEIGHT("cache", GW_ROUTE_CACHE, "10"),
     WEIGHT("queue", GW_ROUTE_QUEUE, "0.5"),
     WEIGHT("recent", GW_ROUTE_RECENT, "1"),
+    WEIGHT("affinity", GW_ROUTE_AFFINITY, "5"),
+    ROW_ENUM("gateway.routing.first", ROOT(gateway.routing.first), "any", route_firsts),
+    ROW("gateway.routing.saturated_wait", CONF_DURATION, ROOT(gateway.routing.saturated_wait_ms), "2s", 0, HOUR),
+    ROW("gateway.hedge.percentile", CONF_FLOAT, ROOT(gateway.hedge.percentile), "0.95", 0.5, 0.999),
+    ROW("gateway.hedge.share", CONF_FLOAT, ROOT(gateway.hedge.share), "0.05", 0, 1),
+    ROW("gateway.hedge.least", CONF_DURATION, ROOT(gateway.hedge.least_ms), "50ms", 1, HOUR),
     ROW("gateway.dev_keys", CONF_BOOL, ROOT(gateway.dev_keys), "false", 0, 0),
     ROW("gateway.metrics_public", CONF_BOOL, ROOT(gateway.metrics_public), "false", 0, 0),
     ROW("gateway.anonymous", CONF_STRING, ROOT(gateway.anonymous), "", 0, 64),

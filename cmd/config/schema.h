@@ -107,10 +107,10 @@ struct upstream_model_settings {
 
 /* Another server that runs the models; url "": none. */
 struct upstream_settings {
-	char *url, *key_file, *ca_file;
+	char *url, *key_file, *ca_file, *metrics;
 	bool verify;
 	int dialect; /* enum eng_remote_dialect */
-	uint64_t connect_ms, idle_ms, total_ms, health_ms, cool_down_ms;
+	uint64_t connect_ms, idle_ms, total_ms, health_ms, metrics_ms, cool_down_ms;
 	int64_t failures, connections;
 	struct conf_list models; /* struct upstream_model_settings */
 };
@@ -224,7 +224,9 @@ int engines_pin(const struct sluice_config *cfg, struct sl_err *err);
 void sluice_echo_config(const struct sluice_config *cfg, struct eng_echo_config *out);
 /* Does another server run the models? */
 bool sluice_has_upstream(const struct sluice_config *cfg);
-/* models: room for cfg->upstream.models.n. */
+/* At most so many models it serves by name. */
+size_t sluice_remote_models(const struct sluice_config *cfg);
+/* models: room for them. */
 void sluice_remote_config(const struct sluice_config *cfg, struct eng_remote_model *models,
 			  struct eng_remote_config *out);
 

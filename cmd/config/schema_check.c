@@ -87,6 +87,15 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 	return 0;
 }
 
+/* A path that stays one when it is put behind a host. */
+static bool is_path(const char *text)
+{
+	for (const char *at = text; *at != '\0'; at++)
+		if (*at <= ' ' || *at > '~' || strchr("#@\\\"<>", *at) != NULL)
+			return false;
+	return text[0] == '/';
+}
+
 static int check_upstream(const struct sluice_config *cfg, struct sl_err *err)
 {
 	static const char list[] = "engine.upstream.models";
@@ -98,6 +107,8 @@ static int check_upstream(const struct sluice_config *cfg, struct sl_err *err)
 	if (!remote_url_fits(cfg->upstream.url))
 		return conf_fail(cfg->conf, "engine.upstream.url", err,
 				 "http://HOST[:PORT][/PATH] or https://… is wanted, without a slash at its end");
+	if (cfg->upstream.metrics[0] != '\0' && !is_path(cfg->upstream.metrics))
+		return conf_fail(cfg->conf, "engine.upstream.metrics", err, "a path is wanted, such as /metrics");
 	if (cfg->echo.enabled)
 		return conf_fail(cfg->conf, "engine.upstream.url", err, "given, but engine.echo is enabled");
 	for (size_t i = 0; i < all->n; i++) {

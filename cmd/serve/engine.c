@@ -43,7 +43,7 @@ static int run_models(const struct sluice_config *cfg, const struct eng_server_c
 static int run_remote(const struct sluice_config *cfg, const struct eng_server_config *srv)
 {
 	struct eng_remote_config remote;
-	struct eng_remote_model *models = sl_zalloc_n(cfg->upstream.models.n + 1, sizeof *models);
+	struct eng_remote_model *models = sl_zalloc_n(sluice_remote_models(cfg) + 1, sizeof *models);
 	if (models == NULL) {
 		log_error("no memory");
 		return 1;

@@ -138,12 +138,14 @@ static void seq_start(struct remote_seq *s, uint64_t now)
 	r->stats.running++;
 	f->waiting--;
 	f->running++;
+	s->armed_ns = now;
 	event_add(s->timer, &at_once);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
 	struct remote_seq *s = ctx;
+	s->armed_ns = UINT64_MAX;
 	bool begins = s->started && s->stream->call.http == NULL && s->stream->call.kind == REMOTE_STREAM &&
 		      s->stream->call.path == NULL;
 	(void)fd;
@@ -228,7 +230,12 @@ static int be_n_models(void *be) { return ((const struct remote *)be)->n_models;
 
 static void be_model_info(void *be, int index, struct proto_model *out) { remote_model_info(be, index, out); }
 
-static void be_stats(void *be, struct proto_stats *out) { *out = ((const struct remote *)be)->stats; }
+static void be_stats(void *be, struct proto_stats *out)
+{
+	const struct remote *r = be;
+	*out = r->stats;
+	remote_load_stats(r, &out->upstream);
+}
 
 static bool be_load(void *be, int index, struct proto_load *out)
 {
@@ -237,6 +244,7 @@ static bool be_load(void *be, int index, struct proto_load *out)
 		return false;
 	run_slots_load(&r->slots, (uint64_t)r->ttft_ns, clock_now_ns(), out);
 	out->idle = r->stats.running + r->stats.waiting == 0;
+	remote_load_add(r, out);
 	out->figures = r->models[index].figures;
 	out->model = (uint16_t)index;
 	return true;
@@ -246,13 +254,15 @@ static void tell_queued(const struct remote_seq *s, uint32_t ahead, uint64_t now
 {
 	const struct remote *r = s->r;
 	uint64_t us = ((uint64_t)r->ttft_ns + run_slots_wait_ns(&r->slots, ahead, now)) / 1000;
-	bool waits = r->slots.n_running >= r->slots.most;
+	uint64_t there = remote_load_wait_us(r);
+	bool waits = r->slots.n_running >= r->slots.most, alone = r->stats.running + r->stats.waiting <= 1;
+	us = us > there ? us : there;
 	struct eng_event ev = {.kind = ENG_QUEUED,
 			       .id = s->node.key,
 			       .u.queued = {.n_prompt = s->n_prompt,
 					    .position = waits ? ahead : 0,
 					    .predicted_ttft_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX,
-					    .guess = r->ttft_ns <= 0 || r->stats.running + r->stats.waiting <= 1}};
+					    .guess = r->ttft_ns <= 0 || (alone && remote_load_is_free(r))}};
 	hub_post(r->hub, &ev);
 }
 
@@ -318,6 +328,7 @@ static struct remote_seq *seq_new(struct remote *r, uint64_t id, const struct pr
 	list_init(&s->in_waiting);
 	buf_init(&st->body, REMOTE_BODY_BYTES);
 	s->node.key = id;
+	s->armed_ns = UINT64_MAX;
 	s->timer = event_new(r->base, -1, 0, on_timer, s);
 	if (s->timer == NULL || keep_asked(s, req) != 0) {
 		seq_discard(s);
@@ -530,7 +541,7 @@ int remote_create(const struct eng_remote_config *cfg, struct server *server, st
 	run_slots_init(&r->slots, (uint32_t)cfg->connections);
 	wait_limits_init(&r->wait_limits, (uint64_t)cfg->max_waiting, (uint64_t)cfg->connections);
 	int rc = connect_http(r, err);
-	if (rc == 0 && remote_health_init(r) != 0)
+	if (rc == 0 && (remote_health_init(r) != 0 || remote_load_init(r) != 0))
 		rc = sl_errf(err, SL_ENOMEM, "no memory");
 	if (rc != 0) {
 		remote_destroy(r);
@@ -551,6 +562,7 @@ void remote_destroy(struct remote *r)
 		remote_stream_free(list_entry(r->lingering.next, struct remote_stream, node));
 	BUG_IF(r->stats.running != 0 || r->stats.waiting != 0, "remote: counters are not back at 0");
 	remote_health_dispose(r);
+	remote_load_dispose(r);
 	remote_http_destroy(r->http);
 	wait_limits_dispose(&r->wait_limits);
 	idmap_dispose(&r->seqs);

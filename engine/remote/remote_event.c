@@ -11,6 +11,7 @@
 #include "base/json/json_depth.h"
 #include "base/json/json_out.h"
 #include "base/utf8.h"
+#include "engine/remote/remote_chunk.h"
 #include "engine/remote/remote_fault.h"
 #include "engine/remote/remote_queue.h"
 
@@ -181,11 +182,6 @@ static bool put_delta(struct remote_answer *a, uint8_t choice, const char *text,
 	return n == 0 || (count_delta(a, c) && put_text(a, choice, text, n));
 }
 
-static bool put_string(struct remote_answer *a, uint8_t choice, const json_t *v, const json_t *list)
-{
-	return put_delta(a, choice, json_string_value(v), json_string_length(v), list);
-}
-
 /* ---- calls ---- */
 
 static bool put_literal(struct remote_answer *a, uint8_t choice, const char *text)
@@ -297,6 +293,24 @@ static bool take_finish(struct remote_answer *a, uint8_t choice, const json_t *c
 
 /* ---- chunks ---- */
 
+/* A delta's texts; list: as put_delta has it, of the one that is not empty or, of two, of the content. */
+static bool take_texts(struct remote_answer *a, uint8_t choice, struct proto_str thought, struct proto_str content,
+		       const json_t *list)
+{
+	if (thought.n > 0 && !(close_call(a, choice) && set_reasoning(a, choice, true) &&
+			       put_delta(a, choice, thought.at, thought.n, content.n > 0 ? NULL : list)))
+		return false;
+	if (content.n > 0 && !(close_call(a, choice) && set_reasoning(a, choice, false)))
+		return false;
+	return (content.n == 0 && thought.n > 0) || put_delta(a, choice, content.at, content.n, list);
+}
+
+static struct proto_str text_in(const json_t *v)
+{
+	size_t n = json_string_length(v);
+	return (struct proto_str){n > 0 ? json_string_value(v) : "", n};
+}
+
 static bool take_chat_delta(struct remote_answer *a, uint8_t choice, const json_t *chunk)
 {
 	const json_t *delta = json_object_get(chunk, "delta");
@@ -307,16 +321,8 @@ static bool take_chat_delta(struct remote_answer *a, uint8_t choice, const json_
 		thought = json_object_get(delta, "reasoning");
 	if (!json_is_string(content))
 		content = json_object_get(delta, "refusal");
-	bool thinks = json_string_length(thought) > 0, says = json_string_length(content) > 0;
-	if (thinks && !(close_call(a, choice) && set_reasoning(a, choice, true) &&
-			put_string(a, choice, thought, says ? NULL : list)))
-		return false;
-	if (says && !(close_call(a, choice) && set_reasoning(a, choice, false)))
-		return false;
-	if ((says || !thinks) &&
-	    !put_delta(a, choice, says ? json_string_value(content) : "", json_string_length(content), list))
-		return false;
-	return take_calls(a, choice, json_object_get(delta, "tool_calls"));
+	return take_texts(a, choice, text_in(thought), text_in(content), list) &&
+	       take_calls(a, choice, json_object_get(delta, "tool_calls"));
 }
 
 static bool take_text(struct remote_answer *a, uint8_t choice, const json_t *chunk)
@@ -391,13 +397,23 @@ static bool take_chunk(struct remote_answer *a, const json_t *root)
 	return true;
 }
 
+static bool take_plain(struct remote_answer *a, const struct remote_chunk *c)
+{
+	if (c->index >= a->asked->n)
+		return fail(a, PROTO_FAULT_EVENT, "a choice has a wrong index");
+	return take_texts(a, (uint8_t)c->index, c->thought, c->content, NULL);
+}
+
 bool remote_answer_event(struct remote_answer *a, const char *data, size_t n)
 {
 	static const char done[] = "[DONE]";
+	struct remote_chunk plain;
 	if (n == sizeof done - 1 && memcmp(data, done, n) == 0) {
 		a->done = a->complete = true;
 		return remote_answer_ended(a) || fail(a, PROTO_FAULT_CUT, "the stream is done before the answer");
 	}
+	if (a->asked->prompt_kind == PROTO_PROMPT_CHAT && remote_chunk_read(data, n, &plain))
+		return take_plain(a, &plain);
 	if (json_deeper_than(data, n, EVENT_DEPTH))
 		return fail(a, PROTO_FAULT_EVENT, "an event is nested too deep");
 	json_t *root = json_loadb(data, n, JSON_ALLOW_NUL, NULL);

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/http/curl_library.h"
 #include "base/text.h"
 
@@ -23,9 +24,11 @@ struct remote_http {
 	CURLM *multi;
 	struct event_base *base;
 	struct event *timer;
+	uint64_t armed_ns, wanted_ns; /* when it fires; when libcurl wants to be called. UINT64_MAX: never */
 	struct list calls, touched;
 	char url[REMOTE_URL_MAX], authorization[REMOTE_KEY_MAX + 32];
-	char *ca; /* owned, or NULL */
+	int n_origin; /* bytes of url up to its path */
+	char *ca;     /* owned, or NULL */
 	size_t n_ca;
 	bool verify, tls;
 	long connect_ms;
@@ -291,11 +294,26 @@ static void act(struct remote_http *h, curl_socket_t fd, int what)
 	settle(h);
 }
 
+static void arm(struct remote_http *h, uint64_t at_ns)
+{
+	uint64_t now = clock_now_ns(), us = at_ns > now ? (at_ns - now + 999) / 1000 : 0;
+	const struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
+	h->armed_ns = at_ns;
+	event_add(h->timer, &tv);
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *ctx)
 {
+	struct remote_http *h = ctx;
 	(void)fd;
 	(void)what;
-	act(ctx, CURL_SOCKET_TIMEOUT, 0);
+	h->armed_ns = UINT64_MAX;
+	if (clock_now_ns() >= h->wanted_ns) {
+		h->wanted_ns = UINT64_MAX;
+		act(h, CURL_SOCKET_TIMEOUT, 0);
+	}
+	if (h->wanted_ns < h->armed_ns)
+		arm(h, h->wanted_ns);
 }
 
 static void on_socket(evutil_socket_t fd, short what, void *ctx)
@@ -303,15 +321,14 @@ static void on_socket(evutil_socket_t fd, short what, void *ctx)
 	act(ctx, fd, (what & EV_READ ? CURL_CSELECT_IN : 0) | (what & EV_WRITE ? CURL_CSELECT_OUT : 0));
 }
 
+/* Called for almost every event, mostly with a later time: the timer fires too early then, and looks again. */
 static int set_timer(CURLM *multi, long ms, void *ctx)
 {
 	struct remote_http *h = ctx;
-	const struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
 	(void)multi;
-	if (ms < 0)
-		event_del(h->timer);
-	else
-		event_add(h->timer, &tv);
+	h->wanted_ns = ms >= 0 ? clock_now_ns() + (uint64_t)ms * NS_PER_MS : UINT64_MAX;
+	if (h->wanted_ns < h->armed_ns)
+		arm(h, h->wanted_ns);
 	return 0;
 }
 
@@ -353,6 +370,7 @@ static int copy_config(struct remote_http *h, const struct remote_http_config *c
 		return sl_errf(err, SL_EINVAL, "'%.200s' is not http://HOST[:PORT][/PATH] or https://…", cfg->url);
 	snprintf(h->url, sizeof h->url, "%s", cfg->url);
 	h->tls = strncmp(h->url, "https:", 6) == 0;
+	h->n_origin = (int)(8 + strcspn(h->url + 8, "/")); /* what is between the scheme and the path has a byte */
 	h->verify = cfg->verify;
 	h->connect_ms = (long)cfg->connect_ms;
 	if (cfg->key[0] != '\0' && (size_t)snprintf(h->authorization, sizeof h->authorization,
@@ -384,6 +402,7 @@ int remote_http_create(struct event_base *base, const struct remote_http_config 
 		return lib == NULL ? SL_EUNSUPPORTED : sl_errf(err, SL_ENOMEM, "no memory");
 	h->lib = lib;
 	h->base = base;
+	h->armed_ns = h->wanted_ns = UINT64_MAX;
 	list_init(&h->calls);
 	list_init(&h->touched);
 	int rc = copy_config(h, cfg, err);
@@ -426,12 +445,18 @@ static bool add_line(struct remote_call *c, const struct curl_library *lib, cons
 	return true;
 }
 
+static bool add_accept(struct remote_call *c, const struct remote_http *h)
+{
+	char line[64];
+	const char *type = c->kind == REMOTE_STREAM ? "text/event-stream" : "application/json";
+	snprintf(line, sizeof line, "Accept: %s", c->accept != NULL ? c->accept : type);
+	return add_line(c, h->lib, line);
+}
+
 static bool add_lines(struct remote_call *c, const struct remote_http *h)
 {
 	return add_line(c, h->lib, "Expect:") && /* no 100-continue */
-	       add_line(c, h->lib,
-			c->kind == REMOTE_STREAM ? "Accept: text/event-stream" : "Accept: application/json") &&
-	       (c->body == NULL || add_line(c, h->lib, "Content-Type: application/json")) &&
+	       add_accept(c, h) && (c->body == NULL || add_line(c, h->lib, "Content-Type: application/json")) &&
 	       (h->authorization[0] == '\0' || add_line(c, h->lib, h->authorization));
 }
 
@@ -495,7 +520,7 @@ int remote_call_start(struct remote_http *h, struct remote_call *c)
 {
 	char url[2 * REMOTE_URL_MAX];
 	BUG_IF(c->http != NULL, "remote: a call is started twice");
-	snprintf(url, sizeof url, "%s%s", h->url, c->path);
+	snprintf(url, sizeof url, "%.*s%s", c->at_origin ? h->n_origin : (int)sizeof h->url, h->url, c->path);
 	reset(c);
 	c->easy = h->lib->curl_easy_init();
 	if (c->easy != NULL && add_lines(c, h)) {

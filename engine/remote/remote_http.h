@@ -53,8 +53,10 @@ enum remote_call_kind {
 /* One request; embedded in its owner, which keeps it until on_end returned or it was stopped. Set the first group. */
 struct remote_call {
 	enum remote_call_kind kind;
-	const char *path; /* from the URL on; borrowed */
-	const char *body; /* JSON; NULL: a GET; borrowed until the end */
+	const char *path;   /* from the URL on; borrowed */
+	bool at_origin;     /* path begins behind the host and port instead */
+	const char *accept; /* the type that is wanted; NULL: an event stream or JSON, by kind */
+	const char *body;   /* JSON; NULL: a GET; borrowed until the end */
 	size_t n_body;
 	bool fresh; /* on a new connection */
 	/* Bytes of a stream. False stops the call; on_end follows with the fault that was set by remote_call_fail. */

@@ -15,6 +15,7 @@
 #include "engine/remote/remote_breaker.h"
 #include "engine/remote/remote_fault.h"
 #include "engine/remote/remote_http.h"
+#include "engine/remote/remote_load.h"
 #include "engine/sched/run_slots.h"
 #include "engine/sched/wait_limits.h"
 
@@ -55,6 +56,7 @@ struct remote {
 	char reason[PROTO_MAX_MESSAGE]; /* why it is open */
 	struct remote_fault_notes notes;
 	struct remote_health health;
+	struct remote_load load;
 	struct run_slots slots;
 	struct wait_limits wait_limits;
 	/* Learned; moving averages. 0: nothing yet. */
@@ -86,6 +88,7 @@ struct remote_seq {
 	struct remote_length length;
 	uint32_t n_prompt; /* estimated */
 	struct event *timer;
+	uint64_t armed_ns; /* when it fires; UINT64_MAX: it does not */
 	struct remote_stream *stream;
 	struct sse_read sse;
 	struct remote_answer answer;

@@ -250,14 +250,15 @@ static bool check_time(struct remote_seq *s, uint64_t now, uint64_t *next)
 	return false;
 }
 
+/* A timer that fires too early looks again: each byte moves its time, and moving it costs more than looking. */
 static void arm(struct remote_seq *s, uint64_t now, uint64_t at)
 {
+	if (s->armed_ns <= at)
+		return;
+	s->armed_ns = at;
 	uint64_t us = at > now ? (at - now + 999) / 1000 : 0;
 	const struct timeval tv = {.tv_sec = (time_t)(us / 1000000), .tv_usec = (suseconds_t)(us % 1000000)};
-	if (at == UINT64_MAX)
-		event_del(s->timer);
-	else
-		event_add(s->timer, &tv);
+	event_add(s->timer, &tv);
 }
 
 /* Reads on, once most of what waited has gone. May come back here. */

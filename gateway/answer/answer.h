@@ -129,6 +129,7 @@ struct answer_told {
 	struct observed_gaps gaps;
 	struct route_choice route; /* n_candidates 0: unknown */
 	struct prefill_choice prefill;
+	struct hedge_told hedge;
 	unsigned n_remade;
 };
 

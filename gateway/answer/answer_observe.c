@@ -81,6 +81,7 @@ void answer_observe_keep(struct answer_run *run)
 		run->told.route = *route;
 	run->told.prefill = *gen_prefill(run->gen);
 	run->told.n_remade = gen_n_remade(run->gen);
+	run->told.hedge = gen_hedged(run->gen);
 	if (state != GEN_FINISHED && state != GEN_FAILED)
 		return;
 	const struct proto_done *d = gen_done(run->gen);
@@ -145,6 +146,8 @@ void answer_remake(const struct answer *a, struct answer_run *run, struct submit
 		   const struct proto_submit *s)
 {
 	gen_remake(run->gen, frame, s, a->out.logged);
+	if (a->key->tier->hedge && a->continued == NULL)
+		gen_hedge(run->gen);
 	run->told.route = *gen_route(run->gen);
 }
 
@@ -158,6 +161,16 @@ static void set_prefill(const struct answer *a, const struct prefill_choice *p, 
 	out->n_missing = p->n_missing;
 	out->n_pages = p->n_pages;
 	out->waited_us = p->waited_us;
+}
+
+static void set_hedge(const struct answer *a, const struct hedge_told *h, struct observed_route *out)
+{
+	if (h->end == HEDGE_NONE)
+		return;
+	out->hedge = hedge_end_name(h->end);
+	out->hedge_from = engine_link_name(a->app->link, h->first);
+	out->hedge_to = engine_link_name(a->app->link, h->second);
+	out->hedge_ms = h->after_ms;
 }
 
 void answer_route(struct answer *a, struct observed_route *out)
@@ -179,8 +192,11 @@ void answer_route(struct answer *a, struct observed_route *out)
 				       .cache = c->parts[GW_ROUTE_CACHE],
 				       .queue = c->parts[GW_ROUTE_QUEUE],
 				       .recent = c->parts[GW_ROUTE_RECENT],
+				       .affinity = c->parts[GW_ROUTE_AFFINITY],
+				       .spilled = c->spilled,
 				       .cached = c->cached};
 	set_prefill(a, &first->told.prefill, out);
+	set_hedge(a, &first->told.hedge, out);
 }
 
 /* Not a reader of another's generation, nor what a client's own request was wrong in, or a newer one replaced. */

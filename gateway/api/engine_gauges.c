@@ -156,6 +156,18 @@ static struct reported upstream[] = {
 	     "Requests sent again, because nothing of a response had come"),
     REPORTED(proto_upstream, false_usages, METRIC_COUNTER, "sluice_upstream_false_usages_total", 0,
 	     "Answers whose usage was out of bounds and was bounded"),
+    REPORTED(proto_upstream, running, METRIC_GAUGE, "sluice_upstream_running", 0,
+	     "Requests that run there by its own metrics, whoever sent them"),
+    REPORTED(proto_upstream, waiting, METRIC_GAUGE, "sluice_upstream_waiting", 0,
+	     "Requests that wait there by its own metrics"),
+    REPORTED(proto_upstream, others, METRIC_GAUGE, "sluice_upstream_others", 0,
+	     "Requests there by its own metrics that this server did not send"),
+    REPORTED(proto_upstream, kv_permille, METRIC_GAUGE, "sluice_upstream_kv_used", 1e-3,
+	     "Share of its KV cache in use by its own metrics"),
+    REPORTED(proto_upstream, reads, METRIC_COUNTER, "sluice_upstream_metrics_reads_total", 0,
+	     "Times that its metrics were requested"),
+    REPORTED(proto_upstream, failed_reads, METRIC_COUNTER, "sluice_upstream_metrics_failures_total", 0,
+	     "Times that its metrics could not be read or believed"),
 };
 
 #define FAULT(kind)                                                                     \

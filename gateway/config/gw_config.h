@@ -54,6 +54,7 @@ struct gw_tier_config {
 	char *degrade_model;                 /* "": the requested model */
 	int64_t degrade_max_tokens;          /* 0: as requested */
 	int64_t load_prompt, load_output;    /* tokens, under load; 0: unchanged */
+	bool hedge;                          /* a late first token may be computed on a second engine, too */
 	uint64_t keep_alive_ms;              /* the longest that a request may ask for; 0: it has no effect */
 };
 
@@ -211,11 +212,23 @@ enum gw_route_part {
 	GW_ROUTE_CACHE,
 	GW_ROUTE_QUEUE,
 	GW_ROUTE_RECENT,
+	GW_ROUTE_AFFINITY,
 	GW_ROUTE_PARTS
 };
+/* Which engines get requests as long as they are not saturated. */
+enum gw_route_first { GW_ROUTE_ANY, GW_ROUTE_LOCAL, GW_ROUTE_REMOTE };
 struct gw_routing {
-	int policy;
+	int policy; /* enum gw_routing_policy */
 	double weights[GW_ROUTE_PARTS];
+	int first;                  /* enum gw_route_first; remote: another server runs the engine's models */
+	uint64_t saturated_wait_ms; /* a longer predicted wait for a first token saturates an engine */
+};
+
+/* A second engine for answers whose first token is late (gateway/generation/hedge.h). */
+struct gw_hedge {
+	double percentile; /* of an engine's times to the first token, 0 … 1; later ones are late */
+	double share;      /* the most hedges a request, 0 … 1 */
+	uint64_t least_ms; /* no token is late before */
 };
 
 /* Where prompts are computed (gateway/generation/prefill_choice.h). */
@@ -289,6 +302,7 @@ struct gw_config {
 	    *models[256]; /* names of all engines' models, in the order of the configuration, as far as it has them */
 	int n_models;
 	struct gw_routing routing;
+	struct gw_hedge hedge;
 	struct gw_prefill prefill;
 	struct gw_planner planner;
 	bool dev_keys; /* accept state_dir/dev-keys.yaml */

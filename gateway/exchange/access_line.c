@@ -67,12 +67,17 @@ static void add_route(struct fields *f, const struct observed_route *r)
 	add_number(f, "route_cache", r->cache);
 	add_number(f, "route_queue", r->queue);
 	add_number(f, "route_recent", r->recent);
+	add_number(f, "route_affinity", r->affinity);
+	if (r->spilled)
+		add_number(f, "route_spilled", 1);
 	if (r->prefill != NULL)
 		add_text(f, "prefill", r->prefill);
 	if (r->prefill_engine != NULL)
 		add_text(f, "prefill_engine", r->prefill_engine);
 	if (r->handed != NULL)
 		add_text(f, "handed", r->handed);
+	if (r->hedge != NULL)
+		add_text(f, "hedge", r->hedge);
 	if (r->n_remade > 0)
 		add_number(f, "remade", r->n_remade);
 }

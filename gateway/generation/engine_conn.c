@@ -451,7 +451,7 @@ struct prefix_view *engine_conn_prefixes(struct engine_conn *l) { return &l->pre
 
 size_t engine_conn_n_active(const struct engine_conn *l)
 {
-	size_t all = (size_t)l->stats.running + l->stats.waiting;
+	size_t all = (size_t)l->stats.running + l->stats.waiting + l->stats.upstream.others;
 	return l->n_seqs + (all > l->n_then ? all - l->n_then : 0);
 }
 
@@ -466,6 +466,15 @@ uint64_t engine_conn_wait_ms(const struct engine_conn *l, int model, uint8_t pri
 	const struct proto_line *line = &load->told.of[line_of(priority)];
 	uint64_t behind = unseen > line->places_free ? unseen - line->places_free : 0;
 	return (line->wait_us + behind * line->us_per_place) / 1000;
+}
+
+bool engine_conn_has_place(const struct engine_conn *l, int model, uint8_t priority)
+{
+	const struct link_load *load = &l->loads[load_of(l, model)];
+	uint64_t unseen = 0;
+	for (int i = 0; i <= line_of(priority); i++)
+		unseen += load->unseen[i];
+	return !load->known || load->told.of[line_of(priority)].places_free > unseen;
 }
 
 bool engine_conn_idle(const struct engine_conn *l, int model)

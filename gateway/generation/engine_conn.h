@@ -53,6 +53,8 @@ const struct proto_stats *engine_conn_stats(const struct engine_conn *c);
 const struct proto_load *engine_conn_load(const struct engine_conn *c, int model);
 uint64_t engine_conn_wait_ms(const struct engine_conn *c, int model, uint8_t priority);
 bool engine_conn_idle(const struct engine_conn *c, int model);
+/* A request that came now could start at once; also while nothing is known. */
+bool engine_conn_has_place(const struct engine_conn *c, int model, uint8_t priority);
 /* What the engine has of prompts; empty while the connection is down. */
 struct prefix_view *engine_conn_prefixes(struct engine_conn *c);
 /* Sequences that the engine has: those from here that have not ended, and as many from others as it last reported. */

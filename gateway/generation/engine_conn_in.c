@@ -193,7 +193,7 @@ static int on_load(struct engine_conn *l, const uint8_t *p, size_t n, struct sl_
 	int rc = proto_get_load(p, n, &m, err);
 	if (rc != 0)
 		return rc;
-	l->loads[m.model] = (struct link_load){.told = m};
+	l->loads[m.model] = (struct link_load){.told = m, .known = true};
 	if (l->events.on_load != NULL)
 		l->events.on_load(l->events.ctx, l, &m);
 	return 0;

@@ -70,6 +70,7 @@ struct engine_conn {
 	struct link_load {
 		struct proto_load told;
 		uint32_t unseen[PROTO_PRIORITIES]; /* submitted since */
+		bool known;                        /* it was told */
 	} loads[PROTO_MAX_MODELS];
 	struct prefix_view prefixes;
 	struct conn_events events;

@@ -385,6 +385,18 @@ int engine_link_find_model(const struct engine_link *l, const char *name)
 }
 
 #define ADD(field) to->field += from->field
+static void add_upstream(struct proto_upstream *to, const struct proto_upstream *from)
+{
+	to->known |= from->known;
+	to->open |= from->open;
+	to->reports |= from->reports;
+	to->kv_permille = from->kv_permille > to->kv_permille ? from->kv_permille : to->kv_permille;
+	ADD(retries), ADD(openings), ADD(false_usages), ADD(running), ADD(waiting), ADD(others), ADD(reads);
+	ADD(failed_reads);
+	for (int i = 0; i < PROTO_FAULTS; i++)
+		ADD(faults[i]);
+}
+
 static void add_stats(struct proto_stats *to, const struct proto_stats *from)
 {
 	ADD(running), ADD(waiting), ADD(pages_total), ADD(pages_free), ADD(steps), ADD(prefill_tokens);
@@ -396,6 +408,7 @@ static void add_stats(struct proto_stats *to, const struct proto_stats *from)
 	ADD(adapters_here), ADD(adapter_bytes), ADD(adapter_loads), ADD(adapter_drops);
 	ADD(held), ADD(slowdowns);
 	to->slowed |= from->slowed;
+	add_upstream(&to->upstream, &from->upstream);
 	uint64_t total = to->pages_total, used = total > to->pages_free ? total - to->pages_free : 0;
 	to->kv_used_permille = total > 0 ? (uint32_t)(used * 1000 / total) : 0;
 }
@@ -531,9 +544,11 @@ static struct prefix_whose whose_of(const struct engine_link *l, const struct pr
 	return (struct prefix_whose){local_model(l, req->model, k), tenant, req->cache_salt};
 }
 
-/* Pages of the prefix tree that can be had count as free. */
+/* Pages of the prefix tree that can be had count as free. A server that runs the models elsewhere may report it. */
 static double occupancy_of(const struct proto_stats *st)
 {
+	if (st->upstream.reports)
+		return st->upstream.kv_permille / 1e3;
 	return st->pages_total > 0 ? 1 - (double)st->pages_free / (double)st->pages_total : 0;
 }
 
@@ -550,6 +565,9 @@ static struct route_candidate candidate_of(const struct engine_link *l, const st
 	to.recent =
 	    prefix_view_recent(engine_conn_prefixes(c), &l->digests, &whose, gw_now(l->t), RECENT_MS * NS_PER_MS);
 	double wait_ms = (double)engine_conn_wait_ms(c, whose.model, req->priority);
+	to.remote = st->upstream.known != 0;
+	to.saturated = !engine_conn_has_place(c, whose.model, req->priority) ||
+		       wait_ms > (double)l->t->cfg->routing.saturated_wait_ms;
 	double tokens = (1 - to.cached) * (double)req->prompt.n / BYTES_PER_TOKEN;
 	to.predicted_s = wait_ms / 1e3 + tokens * (double)st->us_per_prefill_token / 1e6;
 	return to;
@@ -609,7 +627,7 @@ int engine_link_submit(struct engine_link *l, const struct proto_submit *req, co
 		return rc;
 	const struct prefix_whose whose = whose_of(l, req, k);
 	prefix_view_send(engine_conn_prefixes(l->conns[k]), &l->digests, &whose, gw_now(l->t));
-	route_count(l->names[k], l->choice.policy, l->choice.cached > 0);
+	route_count(l->names[k], l->choice.policy, l->choice.cached > 0, l->choice.spilled);
 	hot_prompts_note(&l->hot, req, gw_now(l->t));
 	return 0;
 }
@@ -657,6 +675,20 @@ void engine_link_hand(struct engine_link *l, uint64_t id, const struct proto_han
 	struct engine_conn *c = conn_of(l, id);
 	if (c != NULL)
 		engine_conn_hand(c, id, m);
+}
+
+struct hedging *engine_link_hedging(struct engine_link *l) { return &l->hedging; }
+
+int engine_link_idle_beside(const struct engine_link *l, int model, int engine)
+{
+	int n;
+	const unsigned serve = candidates(l, model, &n);
+	for (int i = 1; i < l->n_conns; i++) {
+		int k = (engine + i) % l->n_conns;
+		if ((serve >> k & 1) != 0 && engine_conn_idle(l->conns[k], l->local[model][k]))
+			return k;
+	}
+	return -1;
 }
 
 const struct route_choice *engine_link_choice(const struct engine_link *l) { return &l->choice; }

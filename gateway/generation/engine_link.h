@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "gateway/generation/hedge.h"
 #include "gateway/generation/link_model.h"
 #include "gateway/generation/routing.h"
 
@@ -96,6 +97,12 @@ size_t engine_link_n_active(const struct engine_link *l, int engine);
 int engine_link_submit_at(struct engine_link *l, int engine, const struct proto_submit *req,
 			  const struct link_listener *listener, void *ctx, uint64_t *id);
 void engine_link_hand(struct engine_link *l, uint64_t id, const struct proto_hand *m);
+
+/* ---- hedges (hedge.h) ---- */
+
+struct hedging *engine_link_hedging(struct engine_link *l);
+/* An engine that gets requests for the model, has nothing to do and is not this one; -1: none. */
+int engine_link_idle_beside(const struct engine_link *l, int model, int engine);
 
 /* Why the last sequence that was submitted went where it did. */
 const struct route_choice *engine_link_choice(const struct engine_link *l);

@@ -40,6 +40,7 @@ struct engine_link {
 	void (*on_state)(void *ctx);
 	void *on_state_ctx;
 	struct adapter_asks asks;
+	struct hedging hedging;
 	uint64_t turn; /* requests so far */
 	struct route_choice choice;
 	struct prefix_digests digests; /* of the prompt that is being routed */

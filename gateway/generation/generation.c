@@ -38,7 +38,7 @@ struct generation {
 	struct gw_thread *t;
 	struct subscriber *sub; /* NULL: it has left */
 	enum gen_state state;
-	bool admitted, joined, fed, follows, paced;
+	bool admitted, joined, fed, follows, paced, may_hedge;
 	uint32_t window;
 	uint64_t link_id;            /* 0: the link has forgotten it */
 	uint64_t credited;           /* tokens the engine may make in all */
@@ -61,6 +61,8 @@ struct generation {
 	uint64_t queued_ns;
 	uint32_t lane;
 	unsigned n_remade;
+	uint64_t admitted_ns;
+	struct hedge *hedge;    /* NULL: it has none */
 	struct hand_over *hand; /* NULL: its engine computes its prompt */
 	struct prefill_choice prefill;
 	struct route_choice route; /* of its sequence; n_candidates 0: there was none */
@@ -140,6 +142,7 @@ static void forget(struct generation *g)
 {
 	const struct gen_source *source = g->source;
 	end_hand_over(g);
+	hedge_lose(g->hedge, true);
 	g->source = NULL;
 	if (source != NULL)
 		source->leave(g->source_ctx, gen_take_hold(g));
@@ -155,6 +158,7 @@ static void generation_free(struct generation *g)
 	BUG_IF(g->reader != NULL, "a generation is freed in the middle of what it reads");
 	gw_defer_cancel(&g->feed);
 	end_hand_over(g);
+	hedge_destroy(g->hedge);
 	if (g->log != &g->own)
 		token_log_unref(g->log);
 	token_log_dispose(&g->own);
@@ -227,6 +231,15 @@ static void stop(struct generation *g, const char *message)
 	fail(g, PROTO_ERR_INTERNAL, message);
 }
 
+/* The first token has come: how long that took is learned, and the second sequence, if there is one, ends. */
+static void first_token(struct generation *g)
+{
+	int engine = engine_link_engine_of(g->t->link, g->link_id);
+	hedge_lose(g->hedge, false);
+	if (engine >= 0 && g->hand == NULL)
+		hedge_times_add(&engine_link_hedging(g->t->link)->times[engine], clock_now_ns() - g->admitted_ns);
+}
+
 static void on_tokens(void *ctx, const struct proto_tokens *m)
 {
 	struct generation *g = ctx;
@@ -237,6 +250,8 @@ static void on_tokens(void *ctx, const struct proto_tokens *m)
 		stop(g, "The engine sent tokens for no request.");
 		return;
 	}
+	if (g->log->end == 0)
+		first_token(g);
 	if (g->again != NULL && !remake_take(g->again, m, &rest)) {
 		stop(g, differs_text);
 		return;
@@ -284,6 +299,22 @@ static bool is_over(struct generation *g)
 
 static int submit(struct generation *g, const struct proto_submit *s);
 
+/* The second sequence becomes its own; the first one, if it is not over, is cancelled. False: there is none. */
+static bool adopt(struct generation *g)
+{
+	uint64_t id = hedge_win(g->hedge);
+	if (id == 0)
+		return false;
+	if (g->link_id != 0)
+		engine_link_forget(g->t->link, g->link_id);
+	/* The first one would have taken longer still. */
+	hedge_times_add(&engine_link_hedging(g->t->link)->times[hedge_told(g->hedge).first],
+			clock_now_ns() - g->admitted_ns);
+	g->link_id = id;
+	g->route.engine = hedge_told(g->hedge).second;
+	return true;
+}
+
 /* On another engine. False: there is none that can serve it. */
 static bool make_again(struct generation *g)
 {
@@ -305,6 +336,9 @@ static void on_done(void *ctx, const struct proto_done *m)
 	struct proto_done done = *m;
 	g->link_id = 0;
 	end_hand_over(g);
+	if ((m->finish == PROTO_FINISH_CANCELLED || m->finish == PROTO_FINISH_ERROR) && adopt(g))
+		return;
+	hedge_lose(g->hedge, false);
 	if (m->finish == PROTO_FINISH_CANCELLED && make_again(g))
 		return;
 	if (!is_over(g))
@@ -331,6 +365,9 @@ static void on_lost(void *ctx)
 	struct generation *g = ctx;
 	g->link_id = 0;
 	end_hand_over(g);
+	if (adopt(g))
+		return;
+	hedge_lose(g->hedge, false);
 	if (make_again(g))
 		return;
 	if (is_over(g))
@@ -362,6 +399,61 @@ static const struct link_listener listener = {.on_queued = on_queued,
 					      .on_handed = on_handed};
 const struct link_listener gen_told = {
     .on_queued = on_queued, .on_tokens = on_tokens, .on_choice = on_choice, .on_done = on_done, .on_lost = on_lost};
+
+/* ---- the second sequence ---- */
+
+static void on_second_tokens(void *ctx, const struct proto_tokens *m)
+{
+	adopt(ctx);
+	on_tokens(ctx, m);
+}
+
+/* It has won if its answer is empty; an end that is none says nothing of the first one. */
+static void on_second_done(void *ctx, const struct proto_done *m)
+{
+	struct generation *g = ctx;
+	bool failed = m->finish == PROTO_FINISH_CANCELLED || m->finish == PROTO_FINISH_ERROR;
+	if (failed && hedge_is_going(g->hedge)) {
+		hedge_fail(g->hedge);
+		return;
+	}
+	adopt(g);
+	on_done(g, m);
+}
+
+static void on_second_lost(void *ctx)
+{
+	struct generation *g = ctx;
+	if (hedge_is_going(g->hedge))
+		hedge_fail(g->hedge);
+	else
+		on_lost(g);
+}
+
+static const struct link_listener second_listener = {
+    .on_tokens = on_second_tokens, .on_done = on_second_done, .on_lost = on_second_lost, .soon = soon};
+
+static bool second_left(void *ctx, struct proto_submit *out)
+{
+	const struct generation *g = ctx;
+	return g->again != NULL && !is_final(g) && remake_left(g->again, clock_now_ns(), out);
+}
+
+static void begin_hedge(struct generation *g)
+{
+	struct proto_submit s;
+	const struct hedge_of of = {.listener = &second_listener,
+				    .ctx = g,
+				    .left = second_left,
+				    .id = g->link_id,
+				    .credit = g->window,
+				    .lane = g->lane};
+	if (g->may_hedge && g->link_id != 0 && g->hand == NULL && second_left(g, &s) && hedge_fits(&s))
+		g->hedge = hedge_begin(g->t, &of);
+}
+
+void gen_hedge(struct generation *g) { g->may_hedge = true; }
+struct hedge_told gen_hedged(const struct generation *g) { return hedge_told(g->hedge); }
 
 static int submit(struct generation *g, const struct proto_submit *s)
 {
@@ -607,6 +699,8 @@ void gen_admit(struct generation *g)
 	if (g->link_id != 0)
 		g->hand = hand_over_begin(g->t, g->link_id, g->again != NULL ? remake_submitted(g->again) : NULL,
 					  &g->log->queued, &g->prefill);
+	g->admitted_ns = clock_now_ns();
+	begin_hedge(g);
 	give_credit(g, g->window);
 }
 

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "base/proto/proto.h"
+#include "gateway/generation/hedge.h"
 #include "gateway/generation/prefill_choice.h"
 #include "gateway/generation/routing.h"
 #include "gateway/generation/token_log.h"
@@ -59,6 +60,9 @@ const struct route_choice *gen_route(const struct generation *g);
 /* Where its prompt is computed, once it is admitted; made again: as it was first. */
 const struct prefill_choice *gen_prefill(const struct generation *g);
 unsigned gen_n_remade(const struct generation *g);
+/* Right after gen_remake: it may be hedged (hedge.h), if it can be made again at any time. */
+void gen_hedge(struct generation *g);
+struct hedge_told gen_hedged(const struct generation *g);
 /* Right after gen_start: its frames are handled together with others of that lane (engine_link_lane). */
 void gen_lane(struct generation *g, uint32_t lane);
 /* The caller adds the memory that its subscriber uses with each token. */

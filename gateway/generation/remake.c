@@ -42,6 +42,17 @@ void remake_destroy(struct remake *r)
 
 const struct proto_submit *remake_submitted(const struct remake *r) { return &r->s; }
 
+bool remake_left(const struct remake *r, uint64_t now_ns, struct proto_submit *out)
+{
+	uint64_t passed_ms = (now_ns - r->since_ns) / NS_PER_MS;
+	*out = r->s;
+	if (!r->begun || (r->s.deadline_ms > 0 && passed_ms >= r->s.deadline_ms))
+		return false;
+	if (r->s.deadline_ms > 0)
+		out->deadline_ms -= (uint32_t)passed_ms;
+	return true;
+}
+
 const struct proto_submit *remake_begin(struct remake *r, uint64_t now_ns)
 {
 	uint64_t passed_ms = (now_ns - r->since_ns) / NS_PER_MS, n = 0;

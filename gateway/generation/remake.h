@@ -25,6 +25,8 @@ struct remake *remake_create(struct submit_frame *frame, const struct proto_subm
 void remake_destroy(struct remake *r); /* NULL allowed */
 /* As it was submitted first. */
 const struct proto_submit *remake_submitted(const struct remake *r);
+/* The same with what is left of the deadline. False: it can't be made again at any time, or nothing is left. */
+bool remake_left(const struct remake *r, uint64_t now_ns, struct proto_submit *out);
 /* What to submit again, with what is left of the deadline and without the pace for tokens that were sent. NULL: it
  * can't be made again. */
 const struct proto_submit *remake_begin(struct remake *r, uint64_t now_ns);

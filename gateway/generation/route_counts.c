@@ -15,7 +15,7 @@ enum { POLICIES = GW_ROUTE_BY_KV + 1, NAME_BYTES = 64, LABEL_BYTES = 128 };
 /* Names of engines that a new configuration has removed stay. */
 static struct route_counts {
 	char name[NAME_BYTES], labels[POLICIES][LABEL_BYTES], label[LABEL_BYTES];
-	struct metric routed[POLICIES], cached;
+	struct metric routed[POLICIES], cached, spilled;
 } counts[2 * GW_MAX_ENGINES];
 static atomic_int n_counts;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -38,7 +38,13 @@ static void make(struct route_counts *c, const char *name)
 			    .name = "sluice_routed_cached_total",
 			    .labels = c->label,
 			    .help = "Sequences sent to an engine that was known to have a part of their prompt"};
+	c->spilled =
+	    (struct metric){.kind = METRIC_COUNTER,
+			    .name = "sluice_routed_spilled_total",
+			    .labels = c->label,
+			    .help = "Sequences sent to an engine because those that get them first were saturated"};
 	metric_register(&c->cached);
+	metric_register(&c->spilled);
 	for (int p = 0; p < POLICIES; p++) {
 		snprintf(c->labels[p], LABEL_BYTES, "engine=\"%.63s\",policy=\"%s\"", name, route_policy_name(p));
 		c->routed[p] = (struct metric){.kind = METRIC_COUNTER,
@@ -60,7 +66,7 @@ void route_counts_register(const char *name)
 	pthread_mutex_unlock(&lock);
 }
 
-void route_count(const char *name, int policy, bool cached)
+void route_count(const char *name, int policy, bool cached, bool spilled)
 {
 	struct route_counts *c = find(name);
 	if (c == NULL)
@@ -68,4 +74,6 @@ void route_count(const char *name, int policy, bool cached)
 	metric_add(&c->routed[policy], 1);
 	if (cached)
 		metric_add(&c->cached, 1);
+	if (spilled)
+		metric_add(&c->spilled, 1);
 }

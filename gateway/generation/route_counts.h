@@ -9,7 +9,8 @@
 
 /* Once for each engine, again without effect. name: [A-Za-z0-9_-]. */
 void route_counts_register(const char *name);
-/* cached: it was known there that a part of the prompt is. */
-void route_count(const char *name, int policy, bool cached);
+/* cached: it was known there that a part of the prompt is. spilled: the engines that get requests first were
+ * saturated. */
+void route_count(const char *name, int policy, bool cached, bool spilled);
 
 #endif

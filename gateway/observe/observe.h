@@ -38,12 +38,16 @@ struct observed_route {
 	const char *engine; /* NULL: there is one engine, or none answered; the others are then 0 */
 	const char *policy;
 	unsigned n_engines, n_remade; /* that could serve it; times that it was made again on another */
-	double cost, occupancy, active, cache, queue, recent; /* the cost is the sum of the others */
-	double cached;                                        /* share of the prompt known to be there */
+	double cost, occupancy, active, cache, queue, recent, affinity; /* the cost is the sum of the others */
+	bool spilled;  /* the engines that get requests first were saturated */
+	double cached; /* share of the prompt known to be there */
 	/* Where the prompt was computed and why (gateway/generation/prefill_choice.h). NULL: all engines do all. */
 	const char *prefill;
-	const char *prefill_engine, *handed;    /* NULL: none; how the hand-over ended, NULL: it has not */
-	unsigned n_missing, n_pages, waited_us; /* tokens; pages that were handed over; the wait for them */
+	const char *prefill_engine, *handed; /* NULL: none; how the hand-over ended, NULL: it has not */
+	/* A second engine for a late first token (gateway/generation/hedge.h). NULL: there was none. */
+	const char *hedge, *hedge_from, *hedge_to; /* how it ended; the engines */
+	unsigned hedge_ms;                         /* after its admission */
+	unsigned n_missing, n_pages, waited_us;    /* tokens; pages that were handed over; the wait for them */
 };
 
 /* An answer at its end, or a request for one that got none. Borrowed for the call. */

@@ -116,6 +116,18 @@ static int put_prefill(struct sl_buf *out, const struct observed_route *r)
 	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
+static int put_hedge(struct sl_buf *out, const struct observed_route *r)
+{
+	if (r->hedge == NULL)
+		return 0;
+	int rc = buf_printf(out, ",\"hedge\":{\"end\":\"%s\",\"after_ms\":%u", r->hedge, r->hedge_ms);
+	if (rc == 0)
+		rc = put_text(out, "from", r->hedge_from);
+	if (rc == 0)
+		rc = put_text(out, "to", r->hedge_to);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
+}
+
 static int put_route(struct sl_buf *out, const struct observed_route *r)
 {
 	int rc = put_text(out, "engine", r->engine);
@@ -123,11 +135,13 @@ static int put_route(struct sl_buf *out, const struct observed_route *r)
 		return rc;
 	rc = buf_printf(out,
 			",\"routing\":{\"policy\":\"%s\",\"of\":%u,\"cost\":%.4g,\"occupancy\":%.4g,\"active\":%.4g,"
-			"\"cache\":%.4g,\"queue\":%.4g,\"recent\":%.4g,\"cached\":%.4g}",
+			"\"cache\":%.4g,\"queue\":%.4g,\"recent\":%.4g,\"affinity\":%.4g,\"cached\":%.4g%s}",
 			r->policy, r->n_engines, r->cost, r->occupancy, r->active, r->cache, r->queue, r->recent,
-			r->cached);
+			r->affinity, r->cached, r->spilled ? ",\"spilled\":true" : "");
 	if (rc == 0)
 		rc = put_prefill(out, r);
+	if (rc == 0)
+		rc = put_hedge(out, r);
 	return rc == 0 ? put_number(out, "remade", r->n_remade > 0, r->n_remade) : rc;
 }
 

@@ -100,15 +100,21 @@ function behaviours(mock) {
   };
 }
 
-/** {url, names, asked: bodies in order, closed: names of models whose responses were cut by the client, elsewhere: requests at the other address, stop()} */
+/** metrics: what /metrics answers, a text or a handler (req, res); looks: how often. {url, names, asked: bodies in order, closed: names of models whose responses were cut by the client, elsewhere: requests at the other address, stop()} */
 export async function startMock({ port = 0 } = {}) {
-  const mock = { asked: [], closed: [], elsewhere: [], keys: new Set(), lists: 0, down: false };
+  const mock = { asked: [], closed: [], elsewhere: [], keys: new Set(), lists: 0, down: false, looks: 0, metrics: null };
   mock.models = behaviours(mock);
   mock.names = Object.keys(mock.models);
   mock.other = http.createServer((req, res) => { mock.elsewhere.push(req.headers); res.end(); }).listen(0, '127.0.0.1');
   const server = http.createServer((req, res) => {
     res.shouldKeepAlive = false; // libcurl repeats by itself what fails on a kept connection
     mock.keys.add(req.headers.authorization);
+    if (req.url === '/metrics') {
+      mock.looks++;
+      if (typeof mock.metrics === 'function') return mock.metrics(req, res);
+      res.writeHead(mock.metrics === null ? 404 : 200, { 'content-type': 'text/plain; version=0.0.4' });
+      return res.end(mock.metrics ?? '');
+    }
     if (req.url.endsWith('/models')) {
       mock.lists++;
       if (mock.down) return fail(500, error('down'))(req, res);

@@ -62,6 +62,40 @@ static void an_item_is_a_section_with_a_name(void **state)
 	sluice_config_free(&cfg);
 }
 
+/* Its models are names that engine.models need not have; what engine.upstream.models says of one holds. */
+static void an_item_with_an_upstream(void **state)
+{
+	(void)state;
+	static const char *const all[] = {MODELS,
+					  "engine.upstream.models.far.context=77",
+					  "engine.upstream.models.far.model=inner",
+					  "engine.upstream.models.other.context=5",
+					  "engines.b.upstream.url=http://b/v1",
+					  "engines.b.models=far,near",
+					  "engines.c.upstream.url=http://c/v1"};
+	struct sluice_config cfg;
+	struct sl_err err;
+	struct eng_remote_model models[8];
+	struct eng_remote_config remote;
+	if (sluice_config_load_engine(&cfg, NULL, all, N(all), "b", &err) != 0)
+		fail_msg("%s", err.text);
+	assert_in_range(sluice_remote_models(&cfg), 2, N(models));
+	sluice_remote_config(&cfg, models, &remote);
+	assert_string_equal(remote.url, "http://b/v1");
+	assert_int_equal(remote.n_models, 2);
+	assert_string_equal(models[0].name, "far");
+	assert_string_equal(models[0].model, "inner");
+	assert_int_equal(models[0].n_ctx, 77);
+	assert_string_equal(models[1].name, "near");
+	assert_string_equal(models[1].model, "");
+	sluice_config_free(&cfg);
+	assert_int_equal(sluice_config_load_engine(&cfg, NULL, all, N(all), "c", &err), 0);
+	sluice_remote_config(&cfg, models, &remote);
+	assert_int_equal(remote.n_models, 2);
+	assert_string_equal(models[1].name, "other");
+	sluice_config_free(&cfg);
+}
+
 static void the_first_one_and_the_gateway(void **state)
 {
 	(void)state;
@@ -172,6 +206,8 @@ static void what_is_refused(void **state)
 	    {"handover.memory=1MiB", "--set: handover.memory: "},
 	    {"handover.wait=0", "--set: handover.wait: "},
 	    {"gateway.routing.policy=best", "--set: gateway.routing.policy: "},
+	    {"gateway.routing.first=near", "--set: gateway.routing.first: "},
+	    {"engine.upstream.metrics_interval=1ms", "--set: engine.upstream.metrics_interval: "},
 	    {"gateway.routing.weights.cache=-1", "--set: gateway.routing.weights.cache: "},
 	};
 	for (size_t i = 0; i < N(cases); i++) {
@@ -286,6 +322,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_item_is_a_section_with_a_name),
 	    cmocka_unit_test(a_device_is_wanted),
+	    cmocka_unit_test(an_item_with_an_upstream),
 	    cmocka_unit_test(the_first_one_and_the_gateway),
 	    cmocka_unit_test(the_list_can_be_kept),
 	    cmocka_unit_test(a_changed_item_needs_a_restart),

@@ -15,7 +15,9 @@
 
 static atomic_int listed, closed, begun;
 static atomic_size_t flooded;
-static atomic_bool dead; /* connections are closed at once */
+static atomic_bool dead;              /* connections are closed at once */
+static _Atomic(const char *) metrics; /* the response to a request for them; NULL: none comes; "": without end */
+static atomic_int looked;             /* requests for them */
 
 static bool put(int fd, const char *text)
 {
@@ -47,9 +49,30 @@ static bool read_request(int fd, char *text, size_t room)
 	return true;
 }
 
+static void answer_metrics(int fd)
+{
+	char byte;
+	const char *response = metrics;
+	looked++;
+	if (response == NULL) {
+		while (recv(fd, &byte, 1, 0) > 0)
+			;
+	} else if (response[0] != '\0') {
+		put(fd, response);
+	} else {
+		put(fd, HEAD("text/plain"));
+		while (put(fd, "vllm:num_requests_running{a=\"b\"} 0\n"))
+			;
+	}
+}
+
 static void answer(int fd, const char *text)
 {
 	char byte;
+	if (strncmp(text, "GET /metrics ", 13) == 0) {
+		answer_metrics(fd);
+		return;
+	}
 	if (strncmp(text, "GET ", 4) == 0) {
 		listed++;
 		put(fd, HEAD("application/json") "{\"data\":[{\"id\":\"fine\"},{\"id\":\"waits\"},{\"id\":\"floods\"},{"
@@ -128,6 +151,8 @@ static struct eng_remote_config plain(void)
 					  .idle_ms = 60000,
 					  .total_ms = 600000,
 					  .health_ms = 60000,
+					  .metrics = "",
+					  .metrics_ms = 100,
 					  .cool_down_ms = 50,
 					  .failures = 3,
 					  .connections = 2,
@@ -319,6 +344,157 @@ static void it_dies_and_comes_back(void **state)
 	stop(&r);
 }
 
+/* ---- its metrics ---- */
+
+/* The next LOAD of a model. */
+static struct proto_load next_load(struct client *c, uint16_t model)
+{
+	struct proto_load m = {0};
+	struct sl_err err;
+	do {
+		assert_true(client_next_any(c));
+		if (c->head.type == PROTO_LOAD)
+			assert_int_equal(proto_get_load(c->payload, c->head.length, &m, &err), 0);
+	} while (c->head.type != PROTO_LOAD || m.model != model);
+	return m;
+}
+
+static void start_with_metrics(struct running *r, const char *response)
+{
+	struct eng_remote_config cfg = plain();
+	cfg.metrics = "/metrics";
+	cfg.connect_ms = 1000;
+	metrics = response;
+	start(r, &cfg);
+	await_state(r->c, 1, PROTO_MODEL_READY);
+}
+
+/* It still serves requests, and nothing counts against it. */
+static void still_serves(struct running *r)
+{
+	struct proto_stats s = client_stats(r->c);
+	assert_int_equal(s.upstream.open, 0);
+	for (int i = 0; i < PROTO_FAULTS; i++)
+		assert_int_equal(s.upstream.faults[i], 0);
+	submit(r->c, 1, 0);
+	client_expect(r->c, PROTO_QUEUED);
+	client_credit(r->c, 1, 10);
+	assert_int_equal(client_until_done(r->c, 1, NULL, NULL).finish, PROTO_FINISH_STOP);
+}
+
+static void what_others_have_it_do_counts(void **state)
+{
+	(void)state;
+	struct running r;
+	start_with_metrics(&r, HEAD("text/plain") "vllm:num_requests_running 6\nvllm:num_requests_waiting 3\n"
+						  "vllm:kv_cache_usage_perc 0.75\n");
+	struct proto_stats s = client_stats(r.c);
+	while (!s.upstream.reports)
+		s = client_stats(r.c);
+	assert_int_equal(s.upstream.running, 6);
+	assert_int_equal(s.upstream.waiting, 3);
+	assert_int_equal(s.upstream.others, 9);
+	assert_int_equal(s.upstream.kv_permille, 750);
+	assert_int_equal(s.running + s.waiting, 0);
+	struct proto_load l = next_load(r.c, 0);
+	while (l.of[0].places_free != 0)
+		l = next_load(r.c, 0);
+	assert_false(l.idle);
+	still_serves(&r);
+	/* What one answer took is known now: so long others take, too. */
+	do
+		l = next_load(r.c, 0);
+	while (l.of[7].wait_us == 0);
+	metrics = HEAD("text/plain") "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n";
+	do
+		l = next_load(r.c, 0);
+	while (!l.idle);
+	assert_int_equal(l.of[0].places_free, 2);
+	assert_int_equal(client_stats(r.c).upstream.failed_reads, 0);
+	stop(&r);
+}
+
+/* Its own requests, which its metrics have, too, are not those of others. */
+static void own_requests_are_not_others(void **state)
+{
+	(void)state;
+	struct running r;
+	start_with_metrics(&r, HEAD("text/plain") "sglang:num_running_reqs 0\n");
+	struct proto_stats s = client_stats(r.c);
+	submit(r.c, 1, 1);
+	client_expect(r.c, PROTO_QUEUED);
+	client_credit(r.c, 1, 1);
+	client_expect(r.c, PROTO_TOKENS);
+	metrics = HEAD("text/plain") "sglang:num_running_reqs 3\n";
+	while (s.upstream.running != 3)
+		s = client_stats(r.c);
+	assert_int_equal(s.running, 1);
+	assert_int_equal(s.upstream.others, 2);
+	client_cancel(r.c, 1);
+	client_until_done(r.c, 1, NULL, NULL);
+	stop(&r);
+}
+
+/* Each of them is counted, bounded, and of no consequence for requests. */
+static void metrics_that_can_not_be_used(void **state)
+{
+	(void)state;
+	static const char *const responses[] = {
+	    "",
+	    NULL,
+	    HEAD("text/plain") "vllm:num_requests_running -3\n",
+	    HEAD("text/html") "<h1>It works!</h1>",
+	    "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+	    "HTTP/1.1 302 Found\r\nLocation: /v1/models\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+	    "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nConnection: close\r\n\r\nvllm:num_requests_running 1\n",
+	};
+	for (size_t i = 0; i < sizeof responses / sizeof *responses; i++) {
+		struct running r;
+		start_with_metrics(&r, responses[i]);
+		struct proto_stats s = client_stats(r.c);
+		while (s.upstream.failed_reads == 0)
+			s = client_stats(r.c);
+		assert_int_equal(s.upstream.reports, 0);
+		assert_int_equal(s.upstream.others, 0);
+		still_serves(&r);
+		stop(&r);
+	}
+}
+
+/* They stop to come: what they said last does not count for ever. */
+static void old_metrics(void **state)
+{
+	(void)state;
+	struct running r;
+	start_with_metrics(&r, HEAD("text/plain") "llamacpp:requests_processing 1\nllamacpp:requests_deferred 8\n");
+	struct proto_stats s = client_stats(r.c);
+	while (!s.upstream.reports)
+		s = client_stats(r.c);
+	metrics = NULL;
+	struct proto_load l = next_load(r.c, 0);
+	while (!l.idle)
+		l = next_load(r.c, 0);
+	assert_int_equal(l.of[0].places_free, 2);
+	s = client_stats(r.c);
+	while (s.upstream.reports)
+		s = client_stats(r.c);
+	stop(&r);
+}
+
+static void without_a_path_nobody_looks(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	int before = looked;
+	start(&r, &cfg);
+	await_state(r.c, 1, PROTO_MODEL_READY);
+	still_serves(&r);
+	assert_int_equal(client_stats(r.c).upstream.reads, 0);
+	assert_int_equal(looked, before);
+	stop(&r);
+}
+
 static void deadlines_and_silence(void **state)
 {
 	(void)state;
@@ -416,6 +592,11 @@ int main(void)
 	    cmocka_unit_test(without_credit_nothing_is_read),
 	    cmocka_unit_test(others_wait_for_a_connection),
 	    cmocka_unit_test(it_dies_and_comes_back),
+	    cmocka_unit_test(what_others_have_it_do_counts),
+	    cmocka_unit_test(own_requests_are_not_others),
+	    cmocka_unit_test(metrics_that_can_not_be_used),
+	    cmocka_unit_test(old_metrics),
+	    cmocka_unit_test(without_a_path_nobody_looks),
 	    cmocka_unit_test(deadlines_and_silence),
 	    cmocka_unit_test(it_stops_with_open_streams),
 	    cmocka_unit_test(bad_configurations),

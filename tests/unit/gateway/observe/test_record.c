@@ -69,7 +69,8 @@ static void where_it_was_computed(void **unused)
 	is(&o, OBSERVED_NOT_JUDGED,
 	   "{\"time\":\"2023-11-14T22:13:20.123Z\",\"request_id\":\"r\",\"model\":\"m\",\"status\":200,"
 	   "\"ended_by\":\"stop\",\"good\":null,\"e2e_ms\":0.000,\"engine\":\"d\",\"routing\":{\"policy\":\"cost\","
-	   "\"of\":1,\"cost\":0,\"occupancy\":0,\"active\":0,\"cache\":0,\"queue\":0,\"recent\":0,\"cached\":0},"
+	   "\"of\":1,\"cost\":0,\"occupancy\":0,\"active\":0,\"cache\":0,\"queue\":0,\"recent\":0,\"affinity\":0,"
+	   "\"cached\":0},"
 	   "\"prefill\":{\"where\":\"short\",\"missing\":40}}\n");
 	o.route.prefill = "apart";
 	o.route.prefill_engine = "p";
@@ -79,7 +80,8 @@ static void where_it_was_computed(void **unused)
 	is(&o, OBSERVED_NOT_JUDGED,
 	   "{\"time\":\"2023-11-14T22:13:20.123Z\",\"request_id\":\"r\",\"model\":\"m\",\"status\":200,"
 	   "\"ended_by\":\"stop\",\"good\":null,\"e2e_ms\":0.000,\"engine\":\"d\",\"routing\":{\"policy\":\"cost\","
-	   "\"of\":1,\"cost\":0,\"occupancy\":0,\"active\":0,\"cache\":0,\"queue\":0,\"recent\":0,\"cached\":0},"
+	   "\"of\":1,\"cost\":0,\"occupancy\":0,\"active\":0,\"cache\":0,\"queue\":0,\"recent\":0,\"affinity\":0,"
+	   "\"cached\":0},"
 	   "\"prefill\":{\"where\":\"apart\",\"missing\":40,\"engine\":\"p\",\"end\":\"late\",\"pages\":3,"
 	   "\"wait_ms\":1.5}}\n");
 }
