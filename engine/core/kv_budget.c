@@ -166,7 +166,8 @@ static uint64_t work_of(const struct eng_model *m)
 {
 	const struct model_arch *a = &m->info.arch;
 	uint64_t rows = (uint64_t)m->step_tokens + (uint64_t)m->e->cfg.max_sequences;
-	uint64_t widths = 3 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a);
+	uint64_t embd = (uint64_t)a->n_embd * (head_drafts_wanted(m) ? 7 : 3); /* model/draft_head.c: two pairs */
+	uint64_t widths = embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a);
 	uint64_t drawn = (uint64_t)m->e->cfg.max_sequences + 32; /* rows of logits that the step thread keeps */
 	uint64_t logits = a->encoder ? 0 : rows < 2 * drawn ? rows : 2 * drawn; /* the model's (model_how.max_want) */
 	const struct arch_latent *d = &a->latent; /* keys' matrices that are transposed on load (model/latent.c) */

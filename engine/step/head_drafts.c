@@ -22,6 +22,9 @@
 
 enum { SPREAD_TOKENS = 128, FEW_ROWS = 16 };
 
+/* Of acceptance. The layer was trained with its model, so it begins; short answers leave no time for trials. */
+static const double first_guess = 0.7;
+
 /* ---- memory ---- */
 
 bool head_drafts_wanted(const struct eng_model *m)
@@ -113,7 +116,7 @@ int head_drafts_make(struct eng_model *m)
 	sl_free(logits);
 	if (rc != 0)
 		return sl_errf(&m->load_err, rc, "%s: the layer that drafts failed: %s", m->path, sl_code_name(rc));
-	m->draft_accept[SPEC_HEAD] = 0.5;
+	m->draft_accept[SPEC_HEAD] = first_guess;
 	log_info("model %s drafts by a layer of its own; %llu KiB for %d sequences", m->name,
 		 (unsigned long long)(head_drafts_bytes(m) >> 10), n_slots);
 	return 0;
