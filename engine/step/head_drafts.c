@@ -128,8 +128,8 @@ int head_drafts_make(struct eng_model *m)
 static void note_kept(struct seq_spec *p, uint32_t pos, uint32_t n)
 {
 	/* At most a draft is taken back, or all of it is another text. */
-	bool back = p->kept_end > pos + SPEC_MAX_DRAFT + 1;
-	if (p->kept_end == 0 || back || pos < p->kept_from || pos > p->kept_end) {
+	bool another = p->kept_end > pos + SPEC_MAX_DRAFT + 1;
+	if (p->kept_end == 0 || another || pos < p->kept_from || pos > p->kept_end) {
 		p->kept_from = pos;
 		p->kept_end = pos + n;
 	}

@@ -59,10 +59,10 @@ static void init_rates(struct eng_seq *s)
 		spec_rate_init(&s->spec.rates[drafters[i].source], s->model->draft_accept[drafters[i].source]);
 }
 
-/* Of the drafters that are accepted more often than `least` the one with which the step makes most: sets the source and
+/* Of the drafters that are accepted more often than `surer` the one with which the step makes most: sets the source and
  * returns the length; 0: none. */
 static uint32_t choose_drafter(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
-			       uint32_t n_together, double least)
+			       uint32_t n_together, double surer)
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	struct seq_spec *sp = &s->spec;
@@ -71,7 +71,7 @@ static uint32_t choose_drafter(const struct step *st, struct eng_seq *s, const s
 	for (int i = 0; i < N_DRAFTERS; i++) {
 		struct spec_rate *rate = &sp->rates[drafters[i].source];
 		bool named = cfg->spec_mode == drafters[i].mode || cfg->spec_mode == ENG_SPEC_AUTO;
-		if (!named || rate->accept <= least || (cfg->spec_fixed && best > 0) || !drafters[i].is->ready(s, most))
+		if (!named || rate->accept <= surer || (cfg->spec_fixed && best > 0) || !drafters[i].is->ready(s, most))
 			continue;
 		drafters[i].is->price(s, n_together, &price);
 		uint32_t n = cfg->spec_fixed ? most : spec_length(rate, now, past, most, &price);
@@ -100,8 +100,8 @@ static uint32_t choose(struct step *st, struct eng_seq *s, const struct spec_now
 	if (n > 0 && !cfg->spec_fixed)
 		n = spec_length(said, now, past, n, &(struct spec_price){0});
 	sp->source = SPEC_NGRAM;
-	double least = n == 0 ? 0 : cfg->spec_fixed ? 1 : said->accept;
-	uint32_t by_other = choose_drafter(st, s, now, most, n_together, least);
+	double surer = n == 0 ? 0 : cfg->spec_fixed ? 1 : said->accept;
+	uint32_t by_other = choose_drafter(st, s, now, most, n_together, surer);
 	return by_other > 0 ? by_other : n;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "crowd_run.h"
 
+#include <jansson.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -288,6 +289,83 @@ static void not_needed(void **state)
 	run_stop(&r);
 }
 
+/* ---- the trained one ---- */
+
+enum { EVERY = 9, MOST_ASKED = 100 };
+
+static char questions[MOST_ASKED][512];
+static int n_questions;
+
+/* Every so many of the held-out questions, as chats. */
+static void read_questions(void)
+{
+	FILE *f = fopen("etc/models/evaluation.jsonl", "r");
+	char line[4096];
+	assert_non_null(f);
+	for (int i = 0; fgets(line, sizeof line, f) != NULL; i++) {
+		if (i % EVERY != 0 || n_questions == MOST_ASKED)
+			continue;
+		json_t *row = json_loads(line, 0, NULL), *chat;
+		assert_non_null(row);
+		chat = json_pack("{s:[{s:s,s:O}]}", "messages", "role", "user", "content",
+				 json_object_get(row, "question"));
+		char *text = json_dumps(chat, JSON_COMPACT);
+		assert_true(text != NULL && strlen(text) < sizeof questions[0]);
+		strcpy(questions[n_questions++], text);
+		free(text);
+		json_decref(chat);
+		json_decref(row);
+	}
+	fclose(f);
+	assert_true(n_questions > 50);
+}
+
+static struct proto_submit question(int i)
+{
+	struct proto_submit req = run_plain(questions[i], 64);
+	req.prompt_kind = PROTO_PROMPT_CHAT;
+	return req;
+}
+
+static struct proto_stats asked(const struct eng_config *cfg, struct answer *out, const struct answer *expect)
+{
+	struct run r;
+	struct proto_stats s;
+	run_start(&r, cfg);
+	for (int i = 0; i < n_questions; i++) {
+		struct proto_submit req = question(i);
+		out[i] = *run_one(&r, (uint64_t)i + 1, &req);
+		if (expect != NULL)
+			run_assert_same(&out[i], &expect[i]);
+	}
+	run_until_idle(&r);
+	engine_stats(r.e, &s);
+	run_stop(&r);
+	return s;
+}
+
+/* The demonstration model's head saves a third of the steps of answers to questions that nothing was trained on, and
+ * more. Steps are counted, each question is alone, and drafts have one length, so the figures are always the same. */
+static void fewer_steps(void **state)
+{
+	(void)state;
+	struct answer *out = calloc(2 * MOST_ASKED, sizeof *out);
+	assert_non_null(out);
+	read_questions();
+	crowd_model[0].path = "etc/models/demo-large.gguf";
+	crowd_model[0].head = "etc/models/demo-large-head.gguf";
+	struct eng_config cfg = crowd_config();
+	struct proto_stats plain = asked(&cfg, out, NULL);
+	cfg = drafts_of(ENG_SPEC_HEAD, 6);
+	struct proto_stats s = asked(&cfg, out + MOST_ASKED, out);
+	crowd_model[0].head = NULL;
+	print_message("%d questions: %u steps, with drafts %u; %llu of %llu tokens accepted\n", n_questions,
+		      (unsigned)plain.steps, (unsigned)s.steps, (unsigned long long)s.spec_accepted,
+		      (unsigned long long)s.spec_drafted);
+	assert_true(2 * plain.steps >= 3 * s.steps);
+	free(out);
+}
+
 static int set_up(void **state)
 {
 	int rc = setup(state);
@@ -307,7 +385,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(as_alone),          cmocka_unit_test(pre_empted),   cmocka_unit_test(long_answers),
 	    cmocka_unit_test(of_its_own_file),   cmocka_unit_test(test_missing), cmocka_unit_test(test_shapes),
-	    cmocka_unit_test(test_other_models), cmocka_unit_test(not_needed),
+	    cmocka_unit_test(test_other_models), cmocka_unit_test(not_needed),   cmocka_unit_test(fewer_steps),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
