@@ -235,7 +235,7 @@ cuda-all:
 
 # The tests that make sense on a device, and what runs them and the measurements: a static program (tests/gpu/kit).
 GPU_TESTS := $(addprefix $(B)/,$(basename $(filter %/test_ops.c %/test_encoder_ops.c %/test_experts.c %/test_attention.c %/test_types.c %/test_cuda_products.c %/test_cuda_attention.c \
-	%/test_recurrent_ops.c %/kernels/test_latent.c %/test_graphs.c %/test_sample.c %/test_library.c %/test_lora.c %/test_engine_adapters.c %/core/test_families.c %/core/test_encoders.c %/core/test_golden.c \
+	%/test_recurrent_ops.c %/kernels/test_latent.c %/test_graphs.c %/test_sample.c %/test_library.c %/test_lora.c %/test_engine_adapters.c %/core/test_draft_head.c %/core/test_families.c %/core/test_encoders.c %/core/test_golden.c \
 	%/core/test_invariance.c %/core/test_weight_types.c,$(TEST_SRC))) tests/gpu/probe)
 KIT := $(B)/tests/gpu/kit
 

@@ -26,7 +26,8 @@ struct engine;
 struct eng_model_config {
 	const char *name; /* the name that clients use */
 	const char *path;
-	int role; /* enum proto_role */
+	const char *head; /* GGUF file of the layer that drafts for it (model.h); NULL: none of its own */
+	int role;         /* enum proto_role */
 	/* Weight type to which float matrices are converted on load ("int4": also Q8_0 ones; "fp8": if the backend has
 	 * it). NULL or "": no conversion. */
 	const char *quantize;
@@ -62,7 +63,8 @@ enum eng_spec_mode {
 	ENG_SPEC_OFF,
 	ENG_SPEC_NGRAM, /* what followed the last few tokens earlier */
 	ENG_SPEC_DRAFT, /* the model of role small, for those of role large with the same vocabulary */
-	ENG_SPEC_AUTO,  /* both */
+	ENG_SPEC_HEAD,  /* a layer of the model's own that drafts, for those that have one */
+	ENG_SPEC_AUTO,  /* all of them */
 };
 
 struct eng_config {

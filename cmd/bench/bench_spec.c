@@ -11,6 +11,7 @@
  *   noise      a dozen equally likely tokens: the last token always occurs earlier in the text, and the token that
  *              followed it is wrong in eleven of twelve cases. (A draft model samples from the same dozen with the
  *              same random numbers, so it is right.)
+ *   questions  greedy, chats of a file's questions (JSON, one a line) up to their end: whole requests, prompts included
  */
 #include <math.h>
 #include <pthread.h>
@@ -35,10 +36,11 @@ enum {
 	PAGE = 16,
 	PAST = 256,
 	MOST_ROWS = SPEC_MAX_DRAFT + 1,
-	MAX_ROUNDS = 99,
+	MAX_ROUNDS = 999,
 	MAX_TOKENS = 4096,
+	MAX_LINE = 4096,
 	NOISE = 12,
-	WAYS = 4
+	WAYS = 5
 };
 
 static void say(bool json, bool *first, const char *what, double value, const char *unit)
@@ -148,7 +150,7 @@ struct answering {
 	bool failed, done;
 	int32_t ids[MAX_TOKENS];
 	int n_ids;
-	uint64_t first_ns, done_ns;
+	uint64_t asked_ns, first_ns, done_ns;
 };
 
 static void on_event(void *ctx, const struct eng_event *ev)
@@ -196,12 +198,14 @@ static double cpu_ns(void)
 	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
 }
 
-/* Runs one request. *ns: from its first token to its last. *cpu: processor time of the whole request. */
-static int ask(struct answering *a, const struct proto_submit *req, double *ns, double *cpu)
+/* Runs one request. *ns: from its first token to its last or, whole, from the request on. *cpu: processor time of the
+ * whole request. */
+static int ask(struct answering *a, const struct proto_submit *req, bool whole, double *ns, double *cpu)
 {
 	double begin = cpu_ns();
 	a->n_ids = 0;
 	a->done = false;
+	a->asked_ns = clock_now_ns();
 	if (engine_submit(a->e, 1, req) != 0)
 		return bench_complain(1, "a request was refused");
 	engine_credit(a->e, 1, req->max_tokens);
@@ -209,20 +213,53 @@ static int ask(struct answering *a, const struct proto_submit *req, double *ns, 
 	while (!a->done)
 		pthread_cond_wait(&a->news, &a->lock);
 	pthread_mutex_unlock(&a->lock);
-	*ns = (double)(a->done_ns - a->first_ns);
+	*ns = (double)(a->done_ns - (whole ? a->asked_ns : a->first_ns));
 	*cpu = cpu_ns() - begin;
 	return a->failed ? bench_complain(1, "a request failed") : 0;
 }
 
-enum { REPEATED, PROSE, VARIED, NOISY, TEXTS };
-static const char *const texts[TEXTS] = {"repeated", "prose", "varied", "noise"};
-static const char *const ways[WAYS] = {"off", "ngram", "draft", "auto"};
+enum { REPEATED, PROSE, VARIED, NOISY, QUESTIONS, TEXTS };
+static const char *const texts[TEXTS] = {"repeated", "prose", "varied", "noise", "questions"};
+static const char *const ways[] = {[ENG_SPEC_OFF] = "off",
+				   [ENG_SPEC_NGRAM] = "ngram",
+				   [ENG_SPEC_DRAFT] = "draft",
+				   [ENG_SPEC_HEAD] = "head",
+				   [ENG_SPEC_AUTO] = "auto"};
 
 struct wording {
 	int32_t ids[PAST];
 	char text[PAST];
 	struct proto_id_f32 biases[NOISE];
+	FILE *questions; /* NULL: none */
+	char line[MAX_LINE], chat[MAX_LINE + 64];
 };
+
+/* What is compared: engines, each with its source of drafts, the first without. */
+struct comparison {
+	struct answering a[WAYS];
+	enum eng_spec_mode modes[WAYS];
+	int n;
+	struct wording w;
+	int rounds, n_tokens, n_vocab;
+	bool json, *first;
+};
+
+/* The next question as a chat; false: there is none. */
+static bool next_question(struct wording *w)
+{
+	static const char key[] = "\"question\": \"";
+	if (fgets(w->line, sizeof w->line, w->questions) == NULL)
+		return false;
+	char *at = strstr(w->line, key), *end = at != NULL ? strchr(at + sizeof key - 1, '"') : NULL;
+	while (end != NULL && end[-1] == '\\')
+		end = strchr(end + 1, '"');
+	if (end == NULL)
+		return false;
+	*end = '\0';
+	snprintf(w->chat, sizeof w->chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]}",
+		 at + sizeof key - 1);
+	return true;
+}
 
 static struct proto_submit request(struct wording *w, int text, int round, int n_tokens, int n_vocab)
 {
@@ -255,6 +292,12 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 		req.prompt = (struct proto_str){sentence, sizeof sentence - 1};
 		req.tenant = (uint64_t)round + 10;
 	}
+	if (text == QUESTIONS) {
+		req.prompt_kind = PROTO_PROMPT_CHAT;
+		req.prompt = (struct proto_str){w->chat, strlen(w->chat)};
+		req.tenant = (uint64_t)round + 10;
+		req.flags = 0;
+	}
 	if (text == VARIED || text == NOISY) {
 		req.temperature = text == VARIED ? 2 : 1e6f;
 		req.top_k = NOISE;
@@ -267,57 +310,76 @@ static struct proto_submit request(struct wording *w, int text, int round, int n
 	return req;
 }
 
-static int compare(struct answering *a, int n_ways, int text, int rounds, int n_tokens, int n_vocab, bool json,
-		   bool *first)
+/* One request to all engines, in turns that change. */
+static int compare_one(struct comparison *c, int text, int round, double *ns, double *cpu)
+{
+	struct proto_submit req = request(&c->w, text, round, c->n_tokens, c->n_vocab);
+	for (int i = 0; i < c->n; i++) {
+		int k = (i + round) % c->n, rc = ask(&c->a[k], &req, text == QUESTIONS, &ns[k], &cpu[k]);
+		if (rc != 0)
+			return rc;
+	}
+	const struct answering *plain = &c->a[0];
+	for (int k = 1; k < c->n; k++)
+		if (c->a[k].n_ids != plain->n_ids ||
+		    memcmp(c->a[k].ids, plain->ids, (size_t)plain->n_ids * sizeof *plain->ids) != 0)
+			return bench_complain(1, "an answer with drafts differs");
+	return 0;
+}
+
+static void say_of(const struct comparison *c, int text, int k, const char *what, double value, const char *unit)
+{
+	char name[64];
+	snprintf(name, sizeof name, "%s_%s_%s", texts[text], ways[c->modes[k]], what);
+	say(c->json, c->first, name, value, unit);
+}
+
+static int compare(struct comparison *c, int text)
 {
 	static double ratio[WAYS][MAX_ROUNDS], cpu_ratio[WAYS][MAX_ROUNDS];
-	static struct wording w;
 	struct proto_stats before[WAYS] = {0}, after[WAYS] = {0};
-	for (int k = 0; k < n_ways; k++)
-		engine_stats(a[k].e, &before[k]);
-	for (int round = 0; round < rounds; round++) {
-		double ns[WAYS], cpu[WAYS];
-		struct proto_submit req = request(&w, text, round, n_tokens, n_vocab);
-		for (int i = 0; i < n_ways; i++) {
-			int k = (i + round) % n_ways, rc = ask(&a[k], &req, &ns[k], &cpu[k]);
-			if (rc != 0)
-				return rc;
+	double ns[WAYS], cpu[WAYS], all[WAYS] = {0}, n_tokens = 0;
+	int n = 0;
+	for (int k = 0; k < c->n; k++)
+		engine_stats(c->a[k].e, &before[k]);
+	for (; n < c->rounds && (text != QUESTIONS || next_question(&c->w)); n++) {
+		int rc = compare_one(c, text, n, ns, cpu);
+		if (rc != 0)
+			return rc;
+		for (int k = 0; k < c->n; k++) {
+			ratio[k][n] = ns[k] / ns[0];
+			cpu_ratio[k][n] = cpu[k] / cpu[0];
+			all[k] += ns[k];
 		}
-		for (int k = 0; k < n_ways; k++) {
-			ratio[k][round] = ns[k] / ns[0];
-			cpu_ratio[k][round] = cpu[k] / cpu[0];
-			if (a[k].n_ids != a[0].n_ids || memcmp(a[k].ids, a[0].ids, (size_t)a[0].n_ids * 4) != 0)
-				return bench_complain(1, "an answer with drafts differs");
-		}
+		n_tokens += c->a[0].n_ids;
 	}
-	for (int k = 0; k < n_ways; k++)
-		engine_stats(a[k].e, &after[k]);
+	if (n == 0)
+		return bench_complain(1, "no line has a \"question\"");
+	for (int k = 0; k < c->n; k++)
+		engine_stats(c->a[k].e, &after[k]);
 	double plain = (double)(after[0].steps - before[0].steps);
-	for (int k = 1; k < n_ways; k++) {
-		char name[64];
+	for (int k = 1; k < c->n; k++) {
 		double drafted = (double)(after[k].spec_drafted - before[k].spec_drafted);
 		double accepted = (double)(after[k].spec_accepted - before[k].spec_accepted);
-		snprintf(name, sizeof name, "%s_%s_steps_fewer", texts[text], ways[k]);
-		say(json, first, name, plain / (double)(after[k].steps - before[k].steps), "times");
-		snprintf(name, sizeof name, "%s_%s_time_percent", texts[text], ways[k]);
-		say(json, first, name, 100 * percentile(ratio[k], (size_t)rounds, 50), "% (median of pairs)");
-		snprintf(name, sizeof name, "%s_%s_cpu_percent", texts[text], ways[k]);
-		say(json, first, name, 100 * percentile(cpu_ratio[k], (size_t)rounds, 50), "% (median of pairs)");
-		snprintf(name, sizeof name, "%s_%s_accepted_percent", texts[text], ways[k]);
-		say(json, first, name, drafted > 0 ? 100 * accepted / drafted : 0, "%");
-		snprintf(name, sizeof name, "%s_%s_drafted_per_token", texts[text], ways[k]);
-		say(json, first, name, drafted / (rounds * (double)n_tokens), "");
+		say_of(c, text, k, "steps_fewer", plain / (double)(after[k].steps - before[k].steps), "times");
+		say_of(c, text, k, "time_percent", 100 * percentile(ratio[k], (size_t)n, 50), "% (median of pairs)");
+		say_of(c, text, k, "all_time_percent", 100 * all[k] / all[0], "%");
+		say_of(c, text, k, "cpu_percent", 100 * percentile(cpu_ratio[k], (size_t)n, 50), "% (median of pairs)");
+		say_of(c, text, k, "accepted_percent", drafted > 0 ? 100 * accepted / drafted : 0, "%");
+		say_of(c, text, k, "drafted_per_token", drafted / n_tokens, "");
 	}
 	return 0;
 }
 
 int bench_speculation(int argc, char **argv)
 {
-	const char *path = NULL, *draft = NULL;
+	const char *path = NULL, *draft = NULL, *head = NULL, *questions = NULL;
 	double threads = 0, rounds = 15, tokens = 300, most = 8;
 	bool json = false, first = true;
 	const struct bench_option options[] = {
 	    {"--draft", NULL, &draft, NULL, 0, 0},
+	    {"--head", NULL, &head, NULL, 0, 0},
+	    {"--questions", NULL, &questions, NULL, 0, 0},
 	    {"--threads", &threads, NULL, NULL, 0, 1024},
 	    {"--rounds", &rounds, NULL, NULL, 1, MAX_ROUNDS},
 	    {"--tokens", &tokens, NULL, NULL, 2, MAX_TOKENS},
@@ -333,7 +395,7 @@ int bench_speculation(int argc, char **argv)
 	n_tokens = PAST + n_tokens < n_ctx ? n_tokens : n_ctx - PAST - 1;
 	if (n_tokens < 2)
 		return bench_complain(1, "a context of %d tokens is too short", n_ctx);
-	struct eng_model_config models[2] = {{.name = "large", .path = path, .role = PROTO_ROLE_LARGE},
+	struct eng_model_config models[2] = {{.name = "large", .path = path, .head = head, .role = PROTO_ROLE_LARGE},
 					     {.name = "small", .path = draft, .role = PROTO_ROLE_SMALL}};
 	struct eng_config cfg = {.models = models,
 				 .n_models = draft != NULL ? 2 : 1,
@@ -348,24 +410,39 @@ int bench_speculation(int argc, char **argv)
 				 .max_prompt_bytes = 1 << 20,
 				 .itl_target_ms = 50,
 				 .spec_max_draft = (int)most};
+	struct comparison *c = sl_zalloc(sizeof *c);
+	if (c == NULL)
+		return bench_complain(1, "out of memory");
+	*c = (struct comparison){
+	    .rounds = (int)rounds, .n_tokens = n_tokens, .n_vocab = info.arch.n_vocab, .json = json, .first = &first};
 	if (!json)
 		bench_header();
 	rc = verifying(&cfg, (int)rounds, json, &first);
-	int n_ways = draft != NULL ? WAYS : 2;
-	struct answering *a = sl_zalloc_n(WAYS, sizeof *a);
-	if (a == NULL)
-		return bench_complain(1, "out of memory");
-	for (int k = 0; k < n_ways && rc == 0; k++) {
-		cfg.spec_mode = k;
-		rc = open_engine(&a[k], &cfg);
+	const bool has[] = {[ENG_SPEC_OFF] = true,
+			    [ENG_SPEC_NGRAM] = true,
+			    [ENG_SPEC_DRAFT] = draft != NULL,
+			    [ENG_SPEC_HEAD] = head != NULL || info.arch.n_drafting > 0,
+			    [ENG_SPEC_AUTO] = draft != NULL || head != NULL || info.arch.n_drafting > 0};
+	for (int mode = 0; mode < WAYS && rc == 0; mode++) {
+		if (!has[mode])
+			continue;
+		c->modes[c->n] = (enum eng_spec_mode)mode;
+		cfg.spec_mode = mode;
+		rc = open_engine(&c->a[c->n++], &cfg);
 	}
+	if (rc == 0 && questions != NULL && (c->w.questions = fopen(questions, "r")) == NULL)
+		rc = bench_complain(1, "%s: can't be read", questions);
+	/* With questions, these alone. */
 	for (int text = 0; text < TEXTS && rc == 0; text++)
-		rc = compare(a, n_ways, text, (int)rounds, n_tokens, info.arch.n_vocab, json, &first);
+		if ((text == QUESTIONS) == (questions != NULL))
+			rc = compare(c, text);
 	if (json && !first)
 		puts("}");
-	for (int k = 0; k < n_ways; k++)
-		if (a[k].e != NULL)
-			engine_destroy(a[k].e);
-	sl_free(a);
+	for (int k = 0; k < c->n; k++)
+		if (c->a[k].e != NULL)
+			engine_destroy(c->a[k].e);
+	if (c->w.questions != NULL)
+		fclose(c->w.questions);
+	sl_free(c);
 	return rc;
 }

@@ -31,6 +31,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 		models[n_models++] =
 		    (struct eng_model_config){.name = m->name,
 					      .path = m->path,
+					      .head = m->head[0] != '\0' ? m->head : NULL,
 					      .role = m->role,
 					      .quantize = m->quantize,
 					      .kv_type = m->kv_type > 0 ? schema_kv_types[m->kv_type] : NULL,

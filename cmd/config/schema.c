@@ -54,7 +54,7 @@ static const char *const launch_ahead[] = {"auto", "off", NULL};
 static const char *const eases[] = {"auto", "off", NULL};
 static const char *const pins[] = {"auto", "on", "off", NULL};          /* as enum places_how */
 static const char *const disk_policies[] = {"lru", "lfu", "ttl", NULL}; /* enum disk_policy */
-static const char *const spec_modes[] = {"off", "ngram", "draft", "auto", NULL};
+static const char *const spec_modes[] = {"off", "ngram", "draft", "head", "auto", NULL};
 static const char *const late_kinds[] = {"queue", "degrade", "refuse", NULL};
 const char *const schema_poolings[] = {"auto", "none", "mean", "cls", "last", NULL};
 const char *const schema_matryoshkas[] = {"auto", "on", "off", NULL};
@@ -77,6 +77,7 @@ static const char *const route_firsts[] = {"any", "local", "remote", NULL};
 static const struct conf_row model_rows[] = {
     ROW("name", CONF_STRING, MODEL(name), NULL, 1, PROTO_MAX_NAME),
     ROW("path", CONF_STRING, MODEL(path), NULL, 1, 4095),
+    ROW("head", CONF_STRING, MODEL(head), "", 0, 4095),
     ROW_ENUM("role", MODEL(role), "none", schema_roles),
     ROW("quantize", CONF_STRING, MODEL(quantize), "", 0, 16),
     ROW_ENUM("kv_type", MODEL(kv_type), "default", schema_kv_types),

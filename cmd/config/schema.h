@@ -27,6 +27,7 @@ struct supervisor_settings {
 struct model_settings {
 	char *name;
 	char *path;
+	char *head; /* "": none of its own file */
 	int role;
 	char *quantize;
 	int kv_type; /* 0: the engine's */

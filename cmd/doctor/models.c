@@ -20,7 +20,7 @@ static uint64_t check_model(struct report *r, const struct sluice_config *cfg, c
 	struct sl_err err = {0};
 	int rc = model_inspect(m->path, &info, &err);
 	if (rc == 0)
-		rc = model_check(m->path, cfg->engine.max_model_memory, &err);
+		rc = model_check(m->path, m->head[0] != '\0' ? m->head : NULL, cfg->engine.max_model_memory, &err);
 	bool many = rc == 0 && info.n_params >= 1000000000;
 	if (rc == 0) {
 		report_add(r, REPORT_OK, "models", "%s: %s, %.1f %s parameters, %.0f MiB, %s", m->name,

@@ -189,7 +189,7 @@ int hub_stage_validate(struct hub_work *w, struct sl_err *err)
 	struct sl_err why = {0};
 	if (fchdir(w->staging) != 0)
 		return sl_errf(err, SL_EIO, "%s", strerror(errno));
-	int rc = model_check(entrance(&w->plan), 0, &why);
+	int rc = model_check(entrance(&w->plan), NULL, 0, &why);
 	/* One that this machine has no memory for is a good file. */
 	return rc == 0 || rc == SL_ENOMEM || rc == SL_ELIMIT
 		   ? 0

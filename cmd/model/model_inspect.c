@@ -79,7 +79,7 @@ static void gather(struct facts *f)
 	f->has_arch = model_file_arch(f->file, &f->arch, &f->why_not) == 0;
 	if (!f->has_arch)
 		return;
-	f->can_run = model_check(model_file_path(f->file), 0, &f->why_not) == 0;
+	f->can_run = model_check(model_file_path(f->file), NULL, 0, &f->why_not) == 0;
 	f->kv_type = model_kv_type(a, kn_select("auto", &ignored));
 	const struct kn_kv kv = model_kv_layout(a, f->kv_type, KV_PAGE, arch_n_attending(a, a->n_layers));
 	f->kv_per_token = kv_layout_bytes(&kv) / KV_PAGE;

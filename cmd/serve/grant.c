@@ -66,7 +66,8 @@ static bool engine_reads(const struct sluice_config *c, int engine, const char *
 		return same(u.key_file, path) || same(u.ca_file, path);
 	const struct model_settings *m = c->engine.models.items;
 	for (size_t i = 0; i < c->engine.models.n; i++)
-		if (same(m[i].path, path) || is_part(m[i].path, path) || is_in_folder(m[i].path, path))
+		if (same(m[i].path, path) || same(m[i].head, path) || is_part(m[i].path, path) ||
+		    is_in_folder(m[i].path, path))
 			return true;
 	const struct adapter_settings *a = c->engine.adapters.items;
 	for (size_t i = 0; i < c->engine.adapters.n; i++)

@@ -274,7 +274,7 @@ static int check_models(const struct sluice_config *cfg, struct sl_err *err)
 		struct sl_err *why = first == 0 ? err : &other;
 		int rc = check_kv_type(&engine, &models[i], why);
 		if (rc == 0)
-			rc = model_check(models[i].path, cfg->engine.max_model_memory, why);
+			rc = model_check(models[i].path, models[i].head, cfg->engine.max_model_memory, why);
 		if (rc == 0 || rc == SL_ENOMEM)
 			return 0;
 		first = first == 0 ? rc : first;

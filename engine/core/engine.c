@@ -297,13 +297,16 @@ static int make_models(struct engine *e, const struct eng_config *cfg)
 		m->fp8 = quantize != NULL && strcasecmp(quantize, "fp8") == 0;
 		set_kv_type(m, cfg->models[i].kv_type, cfg->kv_type);
 		m->name = sl_strdup(cfg->models[i].name);
+		const char *head = cfg->models[i].head;
 		m->path = sl_strdup(cfg->models[i].path);
+		m->head_path = head != NULL ? sl_strdup(head) : NULL;
 		m->step_tokens = e->cfg.step_tokens;
 		const char *pooling = cfg->models[i].pooling;
 		m->pooling = pooling != NULL ? sl_strdup(pooling) : NULL;
 		m->shortens = on_or_off(cfg->models[i].matryoshka);
 		e->n_models++;
-		if (m->name == NULL || m->path == NULL || (pooling != NULL && m->pooling == NULL))
+		if (m->name == NULL || m->path == NULL || (pooling != NULL && m->pooling == NULL) ||
+		    (head != NULL && m->head_path == NULL))
 			return SL_ENOMEM;
 	}
 	return 0;
@@ -460,6 +463,7 @@ void engine_destroy(struct engine *e)
 		model_unload(&e->models[i]);
 		sl_free(e->models[i].name);
 		sl_free(e->models[i].path);
+		sl_free(e->models[i].head_path);
 		sl_free(e->models[i].pooling);
 		sl_free(e->models[i].places);
 	}

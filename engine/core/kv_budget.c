@@ -23,7 +23,8 @@ enum {
 	TOKEN_BYTES = 512,        /* of a tokenizer, for each of its tokens */
 	PROCESS_BYTES = 64 << 20, /* of a process without models */
 	SLAB_PART = 64,           /* a slab is at most this part (1/64) of all memory */
-	BORDER_PART = 8,          /* of a slab at most this part (1/8) is lost to borders between pages */
+	HEAD_PART = 4,   /* of the memory for keys and values at most this part (1/4) is for layers that draft */
+	BORDER_PART = 8, /* of a slab at most this part (1/8) is lost to borders between pages */
 };
 
 static const uint64_t least_beside = 64ull << 20;  /* pages of an engine that starts beside another one */
@@ -130,13 +131,45 @@ static uint64_t plan_states(struct engine *e, uint64_t budget)
 	return all;
 }
 
+/* ---- layers that draft ---- */
+
+/* Bytes of all models' drafts by layers of their own. A model whose drafts would take more than its part of the memory
+ * drafts otherwise. */
+static uint64_t plan_heads(struct engine *e)
+{
+	uint64_t all = 0;
+	for (int i = 0; i < e->n_models; i++) {
+		struct eng_model *m = &e->models[i];
+		uint64_t bytes = head_drafts_bytes(m);
+		if (bytes > e->cfg.kv_bytes / HEAD_PART / (uint64_t)e->n_models) {
+			log_warn(
+			    "model %s: its layer that drafts is not used: it needs %llu MiB of %llu MiB for keys and "
+			    "values; engine.max_sequences: fewer, or engine.kv_memory: more",
+			    m->name, (unsigned long long)(bytes >> 20), (unsigned long long)(e->cfg.kv_bytes >> 20));
+			m->no_head = true;
+			bytes = 0;
+		}
+		all += bytes;
+	}
+	return all;
+}
+
+static uint64_t head_bytes(const struct engine *e)
+{
+	uint64_t all = 0;
+	for (int i = 0; i < e->n_models; i++)
+		all += head_drafts_bytes(&e->models[i]);
+	return all;
+}
+
 /* ---- the host's memory ---- */
 
 static uint64_t work_of(const struct eng_model *m)
 {
 	const struct model_arch *a = &m->info.arch;
 	uint64_t rows = (uint64_t)m->step_tokens + (uint64_t)m->e->cfg.max_sequences;
-	uint64_t widths = 3 * (uint64_t)a->n_embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a);
+	uint64_t embd = (uint64_t)a->n_embd * (head_drafts_wanted(m) ? 7 : 3); /* model/draft_head.c: two pairs */
+	uint64_t widths = embd + arch_attn_floats(a) + arch_ff_floats(a) + arch_recurrent_floats(a);
 	uint64_t drawn = (uint64_t)m->e->cfg.max_sequences + 32; /* rows of logits that the step thread keeps */
 	uint64_t logits = a->encoder ? 0 : rows < 2 * drawn ? rows : 2 * drawn; /* the model's (model_how.max_want) */
 	const struct arch_latent *d = &a->latent; /* keys' matrices that are transposed on load (model/latent.c) */
@@ -158,7 +191,10 @@ static void needs_of(const struct engine *e, const struct kv_want *wants, struct
 				     .shared = e->cfg.hand_area != NULL ? e->cfg.hand_area->bytes : 0,
 				     .contexts = cost_of(wants, e->n_models, false),
 				     .useful = cost_of(wants, e->n_models, true)};
-	uint64_t states = least_states(e);
+	uint64_t states = least_states(e), heads = head_bytes(e);
+	if (__builtin_add_overflow(needs->contexts, heads, &needs->contexts) ||
+	    __builtin_add_overflow(needs->useful, heads, &needs->useful))
+		needs->contexts = needs->useful = UINT64_MAX;
 	if (__builtin_add_overflow(needs->contexts, states, &needs->contexts))
 		needs->contexts = UINT64_MAX;
 	if (__builtin_add_overflow(needs->useful, 2 * states, &needs->useful))
@@ -314,7 +350,7 @@ void kv_budget_plan(struct engine *e, bool of_device)
 		plan_host(e, wants);
 	else if (e->kv_auto)
 		e->cfg.kv_bytes = unplanned_kv;
-	uint64_t states = plan_states(e, e->cfg.kv_bytes);
+	uint64_t states = plan_states(e, e->cfg.kv_bytes) + plan_heads(e);
 	kv_plan(wants, e->n_models, e->cfg.kv_bytes > states ? e->cfg.kv_bytes - states : 0, pages);
 	for (int i = 0; i < e->n_models; i++) {
 		uint64_t useful = model_useful_pages(&e->models[i]);

@@ -135,7 +135,8 @@ static int make_pool(struct eng_model *m)
 	if (prefix_create(m->pool, m->max_pages, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for the scheduler");
 	prefix_set_book(m->prefix, e->book);
-	return make_states(m);
+	rc = make_states(m);
+	return rc == 0 ? head_drafts_make(m) : rc;
 }
 
 static int token_text(const struct tokenizer *t, int32_t id, char **out)
@@ -345,6 +346,8 @@ static int load_weights(struct eng_model *m, int max_rows)
 	struct model_quantize q = {.type = m->quantize, .n_threads = e->cfg.n_threads, .progress = &converting};
 	struct model_how how = {.quantize = m->quantize >= 0 ? &q : NULL,
 				.rearranging = &rearranging,
+				.head = m->head_path,
+				.drafts = head_drafts_wanted(m),
 				.pooling = m->pooling,
 				.max_want = e->cfg.max_sequences + STEP_EXTRA_ROWS,
 				.cache = e->weight_cache.folder != NULL ? &e->weight_cache : NULL};
@@ -442,6 +445,7 @@ void model_unload(struct eng_model *m)
 	kv_states_destroy(m->states);
 	sched_destroy(m->sched);
 	spec_unpair(m);
+	head_drafts_dispose(m);
 	in_flight_destroy(m);
 	kv_swap_destroy(m->swap);
 	kv_pool_destroy(m->pool);
@@ -510,7 +514,7 @@ static void inspect(struct eng_model *m)
 		m->file_bytes = (uint64_t)st.st_size;
 	int rc = check_kv_type(m);
 	if (rc == 0)
-		rc = model_inspect(m->path, &m->info, &m->load_err);
+		rc = model_inspect_with(m->path, m->head_path, &m->info, &m->load_err);
 	if (rc == 0 && m->info.arch.encoder && m->role != PROTO_ROLE_NONE)
 		rc = sl_errf(&m->load_err, SL_EINVAL, "%s: an encoder has no role: it generates nothing", m->path);
 	if (rc == 0)

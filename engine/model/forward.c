@@ -205,6 +205,13 @@ static int forward_layer(struct model *m, int i, int n, const struct kn_kv *kv)
 			next != NULL ? next->attn_norm_bias : NULL, n);
 }
 
+int model_run_layer(struct model *m, int i, int n, const struct kn_kv *kv)
+{
+	const struct layer *l = &m->layers[i];
+	int rc = l->attn_norm != NULL ? norm(m, NULL, l->attn_norm, l->attn_norm_bias, n) : 0;
+	return rc != 0 ? rc : forward_layer(m, i, n, kv);
+}
+
 /* m->normed of n rows, normed for the head. */
 static int output_norm(struct model *m, int n)
 {
@@ -215,20 +222,27 @@ static int output_norm(struct model *m, int n)
 	return m->ops->rmsnorm(m->backend, m->normed, m->output_norm, a->rms_eps, n, a->n_embd, m->normed);
 }
 
-/* Logits of the rows that are wanted. */
-static int forward_head(struct model *m, const int32_t *want, int n_want)
+int model_logits(struct model *m, const struct kn_weight *head, int n)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	int rc;
-	if ((rc = o->gather(b, m->x, want, n_want, a->n_embd, m->normed)) != 0 || (rc = output_norm(m, n_want)) != 0 ||
-	    (rc = o->matmul(b, &m->head, m->normed, n_want, m->logits)) != 0 ||
-	    (rc = model_add_bias(m, m->logits, m->head_bias, n_want, a->n_vocab)) != 0)
+	if ((rc = o->matmul(b, head, m->normed, n, m->logits)) != 0 ||
+	    (rc = model_add_bias(m, m->logits, m->head_bias, n, a->n_vocab)) != 0)
 		return rc;
-	if (a->logit_scale != 1 && (rc = o->scale(b, m->logits, a->logit_scale, n_want, a->n_vocab)) != 0)
+	if (a->logit_scale != 1 && (rc = o->scale(b, m->logits, a->logit_scale, n, a->n_vocab)) != 0)
 		return rc;
-	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n_want, a->n_vocab) : 0;
+	return a->final_softcap > 0 ? o->softcap(b, m->logits, a->final_softcap, n, a->n_vocab) : 0;
+}
+
+/* Logits of the rows that are wanted. */
+static int forward_head(struct model *m, const int32_t *want, int n_want)
+{
+	int rc = m->ops->gather(m->backend, m->x, want, n_want, m->info.arch.n_embd, m->normed);
+	if (rc == 0)
+		rc = output_norm(m, n_want);
+	return rc != 0 ? rc : model_logits(m, &m->head, n_want);
 }
 
 bool model_can_draw(const struct model *m)

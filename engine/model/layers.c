@@ -213,7 +213,7 @@ static int load_layer(struct model *m, int i, struct sl_err *err)
 
 int layers_load(struct model *m, struct sl_err *err)
 {
-	int n = m->info.arch.n_layers, rc = 0;
+	int n = model_n_layers(m), rc = 0;
 	m->layers = sl_zalloc_n((size_t)n, sizeof *m->layers);
 	if (m->layers == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", model_file_path(m->file));
@@ -224,7 +224,7 @@ int layers_load(struct model *m, struct sl_err *err)
 
 void layers_free(struct model *m)
 {
-	for (int i = 0; m->layers != NULL && i < m->info.arch.n_layers; i++) {
+	for (int i = 0; m->layers != NULL && i < model_n_layers(m); i++) {
 		struct layer *l = &m->layers[i];
 		struct kn_weight *weights[] = {&l->q,  &l->k,    &l->v,   &l->o,      &l->gate,
 					       &l->up, &l->down, &l->qkv, &l->gate_up};

@@ -72,8 +72,13 @@ static void read_info(const struct model_file *f, struct model_info *info)
 
 int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 {
+	return model_inspect_with(path, NULL, out, err);
+}
+
+int model_inspect_with(const char *path, const char *head, struct model_info *out, struct sl_err *err)
+{
 	struct model_file *f;
-	int rc = model_file_open(path, &f, err);
+	int rc = model_file_open_with(path, head, &f, err);
 	if (rc != 0)
 		return rc;
 	*out = (struct model_info){0};
@@ -117,7 +122,7 @@ static int load_output(struct model *m, struct sl_err *err)
 	return rc;
 }
 
-static int load_weights(struct model *m, struct sl_err *err)
+static int load_weights(struct model *m, bool drafts, struct sl_err *err)
 {
 	struct model_arch *a = &m->info.arch;
 	const char *lacks = model_backend_lacks(a, m->ops);
@@ -142,6 +147,8 @@ static int load_weights(struct model *m, struct sl_err *err)
 	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
 		if (model_file_find(m->file, ropes[i]) != NULL)
 			model_take_tensor(m, ropes[i], err);
+	if (rc == 0 && drafts && draft_head_wanted(m))
+		rc = draft_head_load(m, err);
 	if (rc == 0)
 		rc = layers_load(m, err);
 	return rc != 0 ? rc : check_all_used(m, err);
@@ -156,7 +163,7 @@ static int alloc_activations(struct model *m, struct sl_err *err)
 	size_t channels = (size_t)arch_channels(a), v_heads = (size_t)a->recurrent.v_heads;
 	bool recurrent = arch_is_recurrent(a), heads_keep = recurrent && a->recurrent.kind != ARCH_SHORT_CONV;
 	bool three = false, qkv = false, two = false, gate_up = false; /* some layer has them */
-	for (int i = 0; i < a->n_layers; i++) {
+	for (int i = 0; i < model_n_layers(m); i++) {
 		const struct layer *l = &m->layers[i];
 		if (arch_attends(a, i))
 			*(l->qkv.data != NULL ? &qkv : &three) = true;
@@ -262,9 +269,9 @@ static int check_types(const struct model *m, struct sl_err *err)
 }
 
 /* All that comes before the weights. */
-static int open_model(struct model *m, const char *path, uint64_t max_bytes, struct sl_err *err)
+static int open_model(struct model *m, const char *path, const char *head, uint64_t max_bytes, struct sl_err *err)
 {
-	int rc = model_file_open(path, &m->file, err);
+	int rc = model_file_open_with(path, head, &m->file, err);
 	if (rc != 0)
 		return rc;
 	read_info(m->file, &m->info);
@@ -301,12 +308,12 @@ static void set_rope(struct model *m)
 				      .grow_from = 1};
 }
 
-int model_check(const char *path, uint64_t max_bytes, struct sl_err *err)
+int model_check(const char *path, const char *head, uint64_t max_bytes, struct sl_err *err)
 {
 	struct model *m = sl_zalloc(sizeof *m);
 	if (m == NULL)
 		return sl_errf(err, SL_ENOMEM, "%s: no memory", path);
-	int rc = open_model(m, path, max_bytes, err);
+	int rc = open_model(m, path, head, max_bytes, err);
 	model_free(m);
 	return rc;
 }
@@ -339,7 +346,7 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	m->max_rows = max_rows;
 	/* Twice, because a backend may fill up the rows to a power of two. */
 	m->logit_rows = how->max_want > 0 && 2 * how->max_want < max_rows ? 2 * how->max_want : max_rows;
-	int rc = open_model(m, path, max_bytes, err);
+	int rc = open_model(m, path, how->head, max_bytes, err);
 	if (rc == 0)
 		rc = model_set_pooling(&m->info.arch, how->pooling, err);
 	if (rc == 0 && q != NULL && (rc = model_file_quantize(m->file, q->type, q->n_threads, q->progress, err)) == 0)
@@ -349,7 +356,7 @@ int model_load_as(const char *path, const struct model_how *how, const struct kn
 	if (rc == 0)
 		set_rope(m);
 	if (rc == 0)
-		rc = load_weights(m, err);
+		rc = load_weights(m, how->drafts, err);
 	if (rc == 0)
 		rc = alloc_activations(m, err);
 	if (rc != 0) {
@@ -368,6 +375,7 @@ void model_free(struct model *m)
 	weight_store_close(m->store);
 	adapters_free(m);
 	layers_free(m);
+	draft_head_free(m);
 	if (!m->info.arch.tied_embeddings)
 		model_free_weight(m, &m->head);
 	model_free_weight(m, &m->embed);

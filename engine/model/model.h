@@ -32,10 +32,12 @@ struct model_info {
 
 /* Reads the file's head only: what it is and whether this build can run it. */
 int model_inspect(const char *path, struct model_info *out, struct sl_err *err);
+/* The same with a file of the layer that drafts (model_file_open_with); NULL: without. */
+int model_inspect_with(const char *path, const char *head, struct model_info *out, struct sl_err *err);
 
 /* Everything that model_load would refuse, without loading: architecture, size, types of the weights,
- * tokenizer, chat template. */
-int model_check(const char *path, uint64_t max_bytes, struct sl_err *err);
+ * tokenizer, chat template. head: as above. */
+int model_check(const char *path, const char *head, uint64_t max_bytes, struct sl_err *err);
 
 /* max_bytes: a larger file is SL_ELIMIT with both numbers in the line; 0: this machine's memory. */
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows, uint64_t max_bytes,
@@ -52,6 +54,8 @@ struct model_how {
 	const struct model_quantize *quantize; /* NULL: not */
 	const struct weight_cache_config
 	    *cache;          /* where rearranged weights are kept, until model_free; NULL: nowhere */
+	const char *head;    /* as model_inspect_with's */
+	bool drafts;         /* with the layer that drafts, if the files have one (draft_head.h) */
 	const char *pooling; /* as model_set_pooling takes it */
 	int max_want; /* the most rows of a step whose logits are wanted; 0: all. A wide step needs little memory then
 		       */

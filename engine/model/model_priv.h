@@ -3,7 +3,7 @@
  * A model's weights and activations, for the files of the room: model.c loads it by way of tensors.c and layers.c,
  * forward.c runs steps and has the decoders' layers, recurrent.c those that keep states, mamba.c state spaces among
  * them, latent.c latent attention, encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what
- * adapters add.
+ * adapters add, draft_head.c the layer that drafts.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -59,6 +59,8 @@ struct layer_recurrent {
 	struct kn_ssm ssm;
 };
 
+struct draft_head;
+
 struct model {
 	const struct kn_ops *ops;
 	struct kn_backend *backend;
@@ -93,9 +95,13 @@ struct model {
 	float *routed, *shared, *shared_gate, *work, *latent_rows;
 	float *sums;                     /* [max_rows][n_embd], by slot: of MEAN */
 	struct model_adapters *adapters; /* adapters.c; NULL: none */
+	struct draft_head *draft_head;   /* draft_head.c; NULL: none; its layer is layers[n_layers] */
 	int32_t *picks;                  /* [max_rows], of the host */
 	struct kn_text *runs;            /* [max_rows], of the host */
 };
+
+/* Of m->layers: its own, and the one that drafts. */
+static inline int model_n_layers(const struct model *m) { return m->info.arch.n_layers + (m->draft_head != NULL); }
 
 /* ---- tensors.c: 0 or an error with *err; what was loaded is freed by model_free ---- */
 
@@ -150,6 +156,19 @@ int model_project(struct model *m, const struct layer *l, const float *from, int
 int model_add_bias(struct model *m, float *x, const float *bias, int n, int width);
 /* What goes into the second matrix of a feed-forward half, in m->gate. */
 int model_widen(struct model *m, const struct layer *l, const float *from, int n);
+
+/* Layer i, from n rows of m->x to m->x; kv.places has it. */
+int model_run_layer(struct model *m, int i, int n, const struct kn_kv *kv);
+/* Of n rows in m->normed, normed for it, a head's logits in m->logits. */
+int model_logits(struct model *m, const struct kn_weight *head, int n);
+
+/* ---- draft_head.c ---- */
+
+/* Whether the file has a layer that drafts, or pieces of one, and this forward pass can run it. */
+bool draft_head_wanted(const struct model *m);
+/* All but the layer itself. As in tensors.c. */
+int draft_head_load(struct model *m, struct sl_err *err);
+void draft_head_free(struct model *m);
 
 /* ---- experts.c ---- */
 

@@ -128,6 +128,16 @@ uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n
 	return n;
 }
 
+double spec_gain(const struct spec_rate *r, const struct spec_now *now, uint32_t n_past, uint32_t most,
+		 const struct spec_price *price)
+{
+	double gain;
+	struct curve c;
+	draw_curve(now, &c);
+	best_length(&c, r->accept, now, n_past, most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT, price, &gain);
+	return gain;
+}
+
 void spec_now_add(struct spec_now *now, const struct spec_rate *r, uint32_t n_past, uint32_t n)
 {
 	now->past = past_with(now, n_past, n);

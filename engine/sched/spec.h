@@ -24,7 +24,7 @@ enum {
 	SPEC_PLAIN_EACH = 32, /* steps with drafts, then one without, so that its cost stays known */
 };
 
-enum spec_source { SPEC_NGRAM, SPEC_MODEL, SPEC_SOURCES };
+enum spec_source { SPEC_NGRAM, SPEC_HEAD, SPEC_MODEL, SPEC_SOURCES };
 
 struct spec_rate {
 	double accept;
@@ -59,6 +59,9 @@ double spec_expected(const struct spec_rate *r, uint32_t n);
 /* How many tokens to draft, at most `most`, for a sequence of n_past tokens. */
 uint32_t spec_length(struct spec_rate *r, const struct spec_now *now, uint32_t n_past, uint32_t most,
 		     const struct spec_price *price);
+/* The throughput of the step with the best such draft, as a multiple of the throughput without. */
+double spec_gain(const struct spec_rate *r, const struct spec_now *now, uint32_t n_past, uint32_t most,
+		 const struct spec_price *price);
 /* The step has these rows as well. */
 void spec_now_add(struct spec_now *now, const struct spec_rate *r, uint32_t n_past, uint32_t n);
 

@@ -116,7 +116,7 @@ struct arch_recurrent {
 
 struct model_arch {
 	char family[32]; /* as GGUF's general.architecture: "llama", "qwen2", "gemma3" */
-	int n_drafting;  /* layers of the file after the n_layers, which are not loaded: they only draft */
+	int n_drafting;  /* layers of the file after the n_layers: they only draft, the first of them (draft_head.h) */
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
 	float rms_eps;
 	bool tied_embeddings;
@@ -283,6 +283,7 @@ static inline int arch_widest(const struct model_arch *a)
 			      a->experts.n,
 			      conv ? 3 * a->n_embd : 0,
 			      a->experts.n_latent,
+			      a->n_drafting > 0 ? 2 * a->n_embd : 0,
 			      heads ? arch_channels(a) : 0};
 	int widest = a->n_embd;
 	for (unsigned i = 0; i < sizeof widths / sizeof *widths; i++)

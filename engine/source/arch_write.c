@@ -64,8 +64,9 @@ static void put_scaling(struct gguf_writer *w, const struct model_arch *a)
 static void put_layer_list(struct gguf_writer *w, const struct model_arch *a, const char *field,
 			   bool (*has)(const struct model_arch *a, int layer), int n)
 {
-	gguf_put_array(w, key_of(a, field), GGUF_I32, (uint64_t)a->n_layers);
-	for (int i = 0; i < a->n_layers; i++) {
+	int all = a->n_layers + a->n_drafting;
+	gguf_put_array(w, key_of(a, field), GGUF_I32, (uint64_t)all);
+	for (int i = 0; i < all; i++) {
 		int32_t number = has(a, i) ? n : 0;
 		gguf_item_bytes(w, &number, sizeof number);
 	}
@@ -75,7 +76,9 @@ static void put_layer_list(struct gguf_writer *w, const struct model_arch *a, co
 static void put_shape(struct gguf_writer *w, const struct model_arch *a)
 {
 	gguf_put_str(w, "general.architecture", a->family, strlen(a->family));
-	put_u32(w, a, "block_count", a->n_layers);
+	put_u32(w, a, "block_count", a->n_layers + a->n_drafting);
+	if (a->n_drafting > 0)
+		put_u32(w, a, "nextn_predict_layers", a->n_drafting);
 	put_u32(w, a, "context_length", a->n_ctx);
 	put_u32(w, a, "embedding_length", a->n_embd);
 	if (a->one_half)

@@ -7,6 +7,7 @@
 #include "engine/source/model_file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
@@ -31,6 +32,7 @@ struct model_file {
 	size_t n_parts;
 	struct hf_folder *folder; /* or */
 	struct random_source *random;
+	struct gguf *head; /* NULL: none */
 	struct model_tensor *tensors;
 	uint32_t *by_name;
 	size_t n_tensors;
@@ -180,7 +182,83 @@ static int open_random(struct model_file *f, struct sl_err *err)
 	return 0;
 }
 
+/* ---- the head ---- */
+
+/* The layer in whose name "blk.N." the tensor is; -1: none. */
+static long layer_of(const char *name)
+{
+	char *end;
+	long layer = strncmp(name, "blk.", 4) == 0 ? strtol(name + 4, &end, 10) : -1;
+	return layer >= 0 && end > name + 4 && *end == '.' ? layer : -1;
+}
+
+/* Adds the tensors of layers that the model does not have. */
+static int add_head_tensors(struct model_file *f, struct sl_err *err)
+{
+	size_t n = gguf_n_tensors(f->head), added = 0;
+	long last = -1;
+	for (size_t i = 0; i < f->n_tensors; i++)
+		last = layer_of(f->tensors[i].name) > last ? layer_of(f->tensors[i].name) : last;
+	struct model_tensor *all = sl_realloc_n(f->tensors, f->n_tensors + n, sizeof *all);
+	if (all == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory for %zu tensors", gguf_path(f->head), n);
+	f->tensors = all;
+	put_gguf_tensors(f->head, all + f->n_tensors);
+	for (size_t i = f->n_tensors; i < f->n_tensors + n; i++)
+		if (layer_of(all[i].name) > last)
+			all[f->n_tensors + added++] = all[i];
+	f->n_tensors += added;
+	return added > 0 ? 0
+			 : sl_errf(err, SL_EINVAL, "%s: no tensor of a layer after the model's %ld", gguf_path(f->head),
+				   last + 1);
+}
+
+static int open_head(struct model_file *f, const char *path, struct sl_err *err)
+{
+	int rc = gguf_open(path, &f->head, err);
+	return rc == 0 ? add_head_tensors(f, err) : rc;
+}
+
+static int head_number(const struct gguf *g, const char *family, const char *field, uint32_t *out, struct sl_err *err)
+{
+	char key[96];
+	snprintf(key, sizeof key, "%s.%s", family, field);
+	int rc = gguf_get_u32(g, key, out, err);
+	return rc == SL_ENOTFOUND ? sl_errf(err, SL_EINVAL, "%s: key %s is missing", gguf_path(g), key) : rc;
+}
+
+/* Whether the head is one of a model like a, whose layer that drafts it becomes. */
+static int check_head(const struct gguf *g, struct model_arch *a, struct sl_err *err)
+{
+	struct proto_str family;
+	uint32_t blocks = 0, drafting = 0, width = 0;
+	int rc = gguf_get_str(g, "general.architecture", &family, err);
+	if (rc == 0 && (family.n != strlen(a->family) || memcmp(family.at, a->family, family.n) != 0))
+		return sl_errf(err, SL_EINVAL, "%s: general.architecture is %.*s, the model's is %s", gguf_path(g),
+			       (int)(family.n < 32 ? family.n : 32), family.at, a->family);
+	if (rc != 0 || (rc = head_number(g, a->family, "nextn_predict_layers", &drafting, err)) != 0 ||
+	    (rc = head_number(g, a->family, "block_count", &blocks, err)) != 0 ||
+	    (rc = head_number(g, a->family, "embedding_length", &width, err)) != 0)
+		return rc;
+	if (a->n_drafting > 0)
+		return sl_errf(err, SL_EINVAL, "%s: the model has a layer that drafts", gguf_path(g));
+	if (drafting < 1 || drafting > 8 || blocks != (uint32_t)a->n_layers + drafting)
+		return sl_errf(err, SL_EINVAL,
+			       "%s: %s.block_count %u with %u that draft is for another model than one of %d layers",
+			       gguf_path(g), a->family, blocks, drafting, a->n_layers);
+	if (width != (uint32_t)a->n_embd)
+		return sl_errf(err, SL_EINVAL, "%s: %s.embedding_length is %u, the model's is %d", gguf_path(g),
+			       a->family, width, a->n_embd);
+	a->n_drafting = (int)drafting;
+	return 0;
+}
+
 int model_file_open(const char *path, struct model_file **out, struct sl_err *err)
+{
+	return model_file_open_with(path, NULL, out, err);
+}
+
+int model_file_open_with(const char *path, const char *head, struct model_file **out, struct sl_err *err)
 {
 	struct stat st;
 	struct model_file *f = sl_zalloc(sizeof *f);
@@ -192,6 +270,8 @@ int model_file_open(const char *path, struct model_file **out, struct sl_err *er
 	}
 	bool is_folder = file_stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = random_source_names(path) ? open_random(f, err) : is_folder ? open_folder(f, err) : open_gguf(f, err);
+	if (rc == 0 && head != NULL)
+		rc = open_head(f, head, err);
 	if (rc == 0)
 		rc = make_index(f, err);
 	if (rc != 0) {
@@ -214,6 +294,7 @@ void model_file_close(struct model_file *f)
 	gguf_close_parts(f->parts, f->n_parts);
 	hf_close(f->folder);
 	random_source_close(f->random);
+	gguf_close(f->head);
 	sl_free(f->path);
 	sl_free(f);
 }
@@ -232,16 +313,20 @@ static const struct gguf *keys_of(const struct model_file *f)
 const struct gguf *model_file_gguf(const struct model_file *f) { return keys_of(f); }
 bool model_file_is_random(const struct model_file *f) { return f->random != NULL; }
 
-size_t model_file_n_parts(const struct model_file *f) { return f->n_parts; }
-const struct gguf *model_file_part(const struct model_file *f, size_t i) { return f->parts[i]; }
+size_t model_file_n_parts(const struct model_file *f) { return f->n_parts + (f->n_parts > 0 && f->head != NULL); }
+
+const struct gguf *model_file_part(const struct model_file *f, size_t i)
+{
+	return i < f->n_parts ? f->parts[i] : f->head;
+}
 
 const struct hf_folder *model_file_folder(const struct model_file *f) { return f->folder; }
 
 uint64_t model_file_bytes(const struct model_file *f)
 {
+	uint64_t bytes = f->head != NULL ? gguf_file_bytes(f->head) : 0;
 	if (f->folder != NULL)
-		return hf_bytes(f->folder);
-	uint64_t bytes = 0;
+		return bytes + hf_bytes(f->folder);
 	for (size_t p = 0; p < f->n_parts; p++)
 		bytes += gguf_file_bytes(f->parts[p]);
 	for (size_t i = 0; f->random != NULL && i < f->n_tensors; i++)
@@ -333,7 +418,8 @@ int model_file_quantize(struct model_file *f, int type, int n_threads, struct co
 
 int model_file_arch(const struct model_file *f, struct model_arch *out, struct sl_err *err)
 {
-	return f->folder != NULL ? arch_read_hf(f, f->folder, out, err) : arch_read_gguf(f, out, err);
+	int rc = f->folder != NULL ? arch_read_hf(f, f->folder, out, err) : arch_read_gguf(f, out, err);
+	return rc == 0 && f->head != NULL ? check_head(f->head, out, err) : rc;
 }
 
 int model_file_tokenizer(const struct model_file *f, struct tokenizer **out, struct sl_err *err)

@@ -36,6 +36,9 @@ struct model_tensor {
 
 /* Opens path: a file, a folder or a description. The message names the file and the offending key or tensor. */
 int model_file_open(const char *path, struct model_file **out, struct sl_err *err);
+/* The same with a GGUF file of the layer that drafts for it ("blk.N.nextn.eh_proj.weight" and its like), the layer
+ * after the model's last: only tensors of such layers are taken. NULL: without. SL_EINVAL names what does not fit. */
+int model_file_open_with(const char *path, const char *head, struct model_file **out, struct sl_err *err);
 void model_file_close(struct model_file *f);
 
 const char *model_file_path(const struct model_file *f);
@@ -75,7 +78,7 @@ uint64_t model_file_text(const struct model_file *f);
 /* Its GGUF file, for listing keys; NULL for a Hugging Face folder. For a random model, the GGUF with everything except
  * the matrices. */
 const struct gguf *model_file_gguf(const struct model_file *f);
-/* Its files, GGUF parts in order; 0 for a Hugging Face folder or a random model. */
+/* Its files, GGUF parts in order, then the one of a head; 0 for a Hugging Face folder or a random model without one. */
 size_t model_file_n_parts(const struct model_file *f);
 const struct gguf *model_file_part(const struct model_file *f, size_t i);
 /* Its folder; NULL for GGUF. */

@@ -465,6 +465,17 @@ static void run_layer(struct run *r, int i)
 		gains(r, i, "post_ffw_norm.weight", a->n_embd, POST_GAIN);
 }
 
+/* A layer that drafts, and what joins what it reads. Its results are as large as the model's last rows. */
+static void run_drafting(struct run *r, int i)
+{
+	const struct model_arch *a = &r->m->arch;
+	run_layer(r, i);
+	matrix(r, i, "nextn.eh_proj", a->n_embd, 2 * a->n_embd, 1 / sqrt(2.0 * a->n_embd));
+	gains(r, i, "nextn.enorm.weight", a->n_embd, 1);
+	gains(r, i, "nextn.hnorm.weight", a->n_embd, 1);
+	gains(r, i, "nextn.shared_head_norm.weight", a->n_embd, 1);
+}
+
 static void run_all(struct run *r)
 {
 	const struct model_arch *a = &r->m->arch;
@@ -504,6 +515,8 @@ static void run_all(struct run *r)
 	}
 	for (int i = 0; i < a->n_layers; i++)
 		run_layer(r, i);
+	for (int i = 0; i < a->n_drafting; i++)
+		run_drafting(r, a->n_layers + i);
 }
 
 /* ---- the tokenizer ---- */

@@ -789,6 +789,7 @@ static int issue(struct step *st, struct eng_model *m, const struct batch *b, co
 	    model_issue(m->model, &step, kv_pool_layout(m->pool), st->want, b->n_want, st->logits, &draws, &pooling);
 	if (rc != 0)
 		return rc;
+	head_drafts_keep(st, m, b);
 	in_flight_depart(st, m, b, plan);
 	m->in_flight[m->n_in_flight - 1]->issued_ns = begin;
 	return 0;

@@ -60,7 +60,7 @@ static void pair(struct engine *e, struct eng_model *large, struct eng_model *sm
 		return;
 	}
 	large->drafter = small;
-	large->draft_accept = 0.5;
+	large->draft_accept[SPEC_MODEL] = 0.5;
 	log_info("model %s drafts for %s", small->name, large->name);
 }
 
@@ -85,7 +85,7 @@ void spec_unpair(struct eng_model *m)
 	sl_free(m->draft_tables);
 }
 
-bool draft_model_ready(const struct eng_seq *s, uint32_t most)
+static bool ready(const struct eng_seq *s, uint32_t most)
 {
 	const struct eng_model *small = s->model->drafter;
 	if (small == NULL || atomic_load(&small->state) != PROTO_MODEL_READY || !model_is_here(small) ||
@@ -102,7 +102,7 @@ static int32_t *table_of(const struct eng_seq *s)
 	return s->model->draft_tables + (size_t)s->slot * s->model->drafter->max_pages;
 }
 
-void draft_model_drop(struct eng_seq *s)
+static void drop(struct eng_seq *s)
 {
 	while (s->spec.small_pages > 0)
 		kv_page_unref(s->model->drafter->draft_pool, table_of(s)[--s->spec.small_pages]);
@@ -138,7 +138,7 @@ static bool fed_the_text(const struct eng_seq *s)
 	return true;
 }
 
-void draft_model_back(struct eng_seq *s)
+static void back(struct eng_seq *s)
 {
 	struct seq_spec *p = &s->spec;
 	if (p->small_state < 0) {
@@ -159,7 +159,7 @@ static bool drop_another(const struct step *st, struct eng_model *m)
 	for (int i = 0; i < st->e->cfg.max_sequences; i++) {
 		struct eng_seq *s = m->slots[i];
 		if (s != NULL && s->slot == i && s->spec.small_pages > 0 && s->spec.n_draft == 0) {
-			draft_model_drop(s);
+			drop(s);
 			return true;
 		}
 	}
@@ -195,7 +195,7 @@ static uint32_t chunk_rows(const struct step *st, const struct eng_model *small,
 	return within > least ? within : least;
 }
 
-void draft_model_price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out)
+static void price(const struct eng_seq *s, uint32_t n_together, struct spec_price *out)
 {
 	const struct eng_model *small = s->model->drafter;
 	uint32_t behind = eng_seq_n_tokens(s) - s->spec.small_past;
@@ -255,15 +255,7 @@ static int forward(struct drafting *d)
 	return 0;
 }
 
-/* The k-th token of the draft of s; -1: there is none, or its mask would delay the step. */
-static int32_t drafted(struct step *st, struct eng_seq *s, uint32_t k, float *logits)
-{
-	struct seq_constraint *c = &s->constraint;
-	bool ready = mask_make(st, c, k == 0 ? &c->now : &c->ahead, GRAMMAR_SLICE / 8);
-	return ready ? batch_peek(st, s, k, logits) : -1;
-}
-
-void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n)
+static void draft(struct step *st, struct eng_model *m, struct eng_seq **seqs, int n)
 {
 	struct drafting d = {.st = st, .small = m->drafter, .tables = m->draft_tables};
 	int left = 0;
@@ -294,7 +286,7 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 		left = 0;
 		for (int i = 0; i < n; i++) {
 			struct eng_seq *s = seqs[i];
-			s->spec.draft[k] = drafted(st, s, k, st->logits + (size_t)i * n_vocab);
+			s->spec.draft[k] = spec_drafted(st, s, k, st->logits + (size_t)i * n_vocab);
 			if (s->spec.draft[k] < 0) {
 				s->spec.n_draft = (uint8_t)k;
 				continue;
@@ -314,3 +306,5 @@ void draft_model_draft(struct step *st, struct eng_model *m, struct eng_seq **se
 	if (rc != 0)
 		step_fail_model(st, d.small, "the device failed in a draft");
 }
+
+const struct spec_drafter model_drafter = {.ready = ready, .price = price, .draft = draft, .back = back, .drop = drop};

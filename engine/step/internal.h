@@ -17,7 +17,7 @@
 #include "engine/lora/lora.h"
 #include "engine/model/model.h"
 #include "engine/kv/prefix.h"
-#include "engine/step/prompt_memo.h"
+#include "engine/token/prompt_memo.h"
 #include "engine/step/seq.h"
 #include "engine/model/weight_cache.h"
 #include "engine/sched/keep_alive.h"
@@ -30,6 +30,7 @@ struct eng_model {
 	struct engine *e;
 	int index;
 	char *name, *path;
+	char *head_path; /* of the layer that drafts, if it has a file of its own; or NULL */
 	int role;
 	int quantize;       /* enum kn_type that the loader converts to, or -1 */
 	bool fp8;           /* the backend converts matrices of floats to its own FP8 */
@@ -91,11 +92,15 @@ struct eng_model {
 	uint32_t n_ctx;     /* limit for one sequence, given its pool */
 	uint32_t max_pages; /* page indices of one sequence */
 	int step_tokens;    /* rows of prompts in one step; of an encoder at least n_ctx: it computes a text at once */
-	int32_t *page_tables;      /* [max_sequences][groups][max_pages] */
-	struct eng_model *drafter; /* the model whose drafts it verifies; NULL: none */
-	double draft_accept;       /* recent acceptance of the drafter's tokens, over all requests */
-	int32_t *draft_tables;  /* [max_sequences][the drafter's max_pages], of its draft_pool, which has one group */
-	struct eng_seq **slots; /* [max_sequences] */
+	int32_t *page_tables;              /* [max_sequences][groups][max_pages] */
+	struct eng_model *drafter;         /* the model whose drafts it verifies; NULL: none */
+	double draft_accept[SPEC_SOURCES]; /* recent acceptance of the drafters' tokens, over all requests */
+	int32_t *draft_tables; /* [max_sequences][the drafter's max_pages], of its draft_pool, which has one group */
+	struct kv_pool *head_pool;                        /* of its layer that drafts; NULL: there is none */
+	int32_t *head_tables;                             /* [max_sequences][pages of a slot] */
+	struct cost head_cost;                            /* of that layer's steps */
+	bool no_head;                                     /* the loader's: its memory would be too much */
+	struct eng_seq **slots;                           /* [max_sequences] */
 	struct step_in_flight *in_flight[KN_STEPS_AHEAD]; /* oldest first (engine/step/in_flight.h) */
 	int n_in_flight;
 	bool settle;        /* the next step is planned only when none is in flight */

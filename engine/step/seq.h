@@ -117,6 +117,9 @@ struct seq_spec {
 	 * last draft, or -1; and how many tokens of that draft, which nothing has settled yet, are in the state. */
 	int32_t small_state;
 	uint32_t small_kept, small_fed;
+	/* Of a layer that drafts (head_drafts.c): the positions whose hidden rows were kept, those of a draft included,
+	 * until the oldest were overwritten; the first position that it has, and how many. */
+	uint32_t kept_from, kept_end, head_base, head_past;
 	uint32_t n_drafted, n_accepted; /* for DONE; of all choices in the lead */
 };
 

@@ -41,12 +41,48 @@ static uint32_t most_of(const struct step *st, const struct eng_seq *s, uint32_t
 	return most;
 }
 
+/* What drafts besides the text itself, in the order in which equal ones are chosen. */
+static const struct {
+	enum spec_source source;
+	const struct spec_drafter *is;
+	int mode; /* the one that names it */
+} drafters[] = {{SPEC_HEAD, &head_drafter, ENG_SPEC_HEAD}, {SPEC_MODEL, &model_drafter, ENG_SPEC_DRAFT}};
+
+enum { N_DRAFTERS = sizeof drafters / sizeof *drafters };
+
 static void init_rates(struct eng_seq *s)
 {
 	if (s->spec.rates[0].patience > 0)
 		return;
 	spec_rate_init(&s->spec.rates[SPEC_NGRAM], 0.5);
-	spec_rate_init(&s->spec.rates[SPEC_MODEL], s->model->draft_accept);
+	for (int i = 0; i < N_DRAFTERS; i++)
+		spec_rate_init(&s->spec.rates[drafters[i].source], s->model->draft_accept[drafters[i].source]);
+}
+
+/* Of the drafters that are accepted more often than `surer` the one with which the step makes most: sets the source and
+ * returns the length; 0: none. */
+static uint32_t choose_drafter(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
+			       uint32_t n_together, double surer)
+{
+	const struct eng_config *cfg = &st->e->cfg;
+	struct seq_spec *sp = &s->spec;
+	struct spec_price price, before = {0};
+	uint32_t past = s->sched.n_past, best = 0;
+	for (int i = 0; i < N_DRAFTERS; i++) {
+		struct spec_rate *rate = &sp->rates[drafters[i].source];
+		bool named = cfg->spec_mode == drafters[i].mode || cfg->spec_mode == ENG_SPEC_AUTO;
+		if (!named || rate->accept <= surer || (cfg->spec_fixed && best > 0) || !drafters[i].is->ready(s, most))
+			continue;
+		drafters[i].is->price(s, n_together, &price);
+		uint32_t n = cfg->spec_fixed ? most : spec_length(rate, now, past, most, &price);
+		if (n == 0 || (best > 0 && spec_gain(rate, now, past, most, &price) <=
+					       spec_gain(&sp->rates[sp->source], now, past, most, &before)))
+			continue;
+		before = price;
+		sp->source = (uint8_t)drafters[i].source;
+		best = n;
+	}
+	return best;
 }
 
 /* Chooses source and length of a draft for s; makes it if the source is the n-grams. */
@@ -55,25 +91,39 @@ static uint32_t choose(struct step *st, struct eng_seq *s, const struct spec_now
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	struct seq_spec *sp = &s->spec;
-	struct spec_rate *said = &sp->rates[SPEC_NGRAM], *small = &sp->rates[SPEC_MODEL];
+	struct spec_rate *said = &sp->rates[SPEC_NGRAM];
 	uint32_t past = s->sched.n_past, n = 0;
 	init_rates(s);
-	if (cfg->spec_mode != ENG_SPEC_DRAFT)
+	if (cfg->spec_mode == ENG_SPEC_NGRAM || cfg->spec_mode == ENG_SPEC_AUTO)
 		n = ngram_draft(&sp->said, s->tokens, eng_seq_n_tokens(s), sp->draft, most);
 	n = mask_cut(st, &s->constraint, sp->draft, n);
 	if (n > 0 && !cfg->spec_fixed)
 		n = spec_length(said, now, past, n, &(struct spec_price){0});
 	sp->source = SPEC_NGRAM;
-	if (cfg->spec_mode == ENG_SPEC_NGRAM || (n > 0 && (cfg->spec_fixed || said->accept >= small->accept)) ||
-	    !draft_model_ready(s, most))
-		return n;
-	struct spec_price price;
-	draft_model_price(s, n_together, &price);
-	uint32_t by_model = cfg->spec_fixed ? most : spec_length(small, now, past, most, &price);
-	if (by_model == 0)
-		return n;
-	sp->source = SPEC_MODEL;
-	return by_model;
+	double surer = n == 0 ? 0 : cfg->spec_fixed ? 1 : said->accept;
+	uint32_t by_other = choose_drafter(st, s, now, most, n_together, surer);
+	return by_other > 0 ? by_other : n;
+}
+
+static void draft_all(struct step *st, struct eng_model *m, const struct sched_plan *plan)
+{
+	for (int i = 0; i < N_DRAFTERS; i++) {
+		int n = 0;
+		for (uint32_t k = 0; k < plan->n_run; k++) {
+			struct eng_seq *s = seq_of(plan->run[k]);
+			if (s->spec.n_draft > 0 && s->spec.source == drafters[i].source)
+				st->want_seqs[n++] = s;
+		}
+		if (n > 0)
+			drafters[i].is->draft(st, m, st->want_seqs, n);
+	}
+}
+
+int32_t spec_drafted(struct step *st, struct eng_seq *s, uint32_t k, float *logits)
+{
+	struct seq_constraint *c = &s->constraint;
+	bool ready = mask_make(st, c, k == 0 ? &c->now : &c->ahead, GRAMMAR_SLICE / 8);
+	return ready ? batch_peek(st, s, k, logits) : -1;
 }
 
 static void drop_state(struct eng_seq *s)
@@ -126,7 +176,8 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		struct eng_seq *s = seq_of(plan->run[i]);
 		s->spec.n_draft = 0;
 		drop_state(s);
-		draft_model_back(s);
+		for (int k = 0; k < N_DRAFTERS; k++)
+			drafters[k].is->back(s);
 		step.past.positions += (double)s->sched.width * (s->sched.n_past + 1);
 		step.past.reads += (double)s->sched.width * (s->sched.n_past + 1);
 		n_wide += is_searching(s) ? s->sched.width : 0;
@@ -141,7 +192,6 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	/* Half of the extra rows with logits are reserved for prompts. */
 	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
 	const uint32_t all_room = room;
-	int n_by_model = 0;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
 		bool plain = s->state == SEQ_DECODE && s->sched.n_left == 1 && !is_searching(s);
@@ -159,12 +209,10 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		s->spec.n_draft = (uint8_t)n;
 		spec_now_add(&step, &s->spec.rates[s->spec.source], s->sched.n_past, n);
 		room -= n;
-		if (s->spec.source == SPEC_MODEL)
-			st->want_seqs[n_by_model++] = s;
 	}
 	m->n_drafting = room < all_room ? m->n_drafting + 1 : 0;
-	if (n_by_model > 0)
-		draft_model_draft(st, m, st->want_seqs, n_by_model);
+	if (room < all_room)
+		draft_all(st, m, plan);
 }
 
 bool spec_pays(struct step *st, struct eng_model *m, const struct step_in_flight *f, uint64_t now)
@@ -217,7 +265,8 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	struct eng_model *m = s->model;
 	size_t n_vocab = (size_t)m->info.arch.n_vocab;
 	uint32_t n_draft = s->spec.n_draft, n_compared = 0, n_accepted = 0;
-	struct spec_rate *rate = &s->spec.rates[s->spec.source];
+	uint8_t source = s->spec.source;
+	struct spec_rate *rate = &s->spec.rates[source];
 	struct seq_spec *total = s->choices != NULL ? &s->choices->lead->spec : &s->spec;
 	uint32_t past = s->sched.n_past - 1; /* before the step's rows: its last token and the draft */
 	s->spec.n_draft = 0;
@@ -250,8 +299,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	m->figures.decode_tokens += n_accepted;
 	if (n_compared > 0) {
 		spec_rate_learn(rate, n_compared, n_accepted);
-		if (s->spec.source == SPEC_MODEL)
-			m->draft_accept += recent * (rate->accept - m->draft_accept);
+		m->draft_accept[source] += recent * (rate->accept - m->draft_accept[source]);
 	}
 	if (s->state != SEQ_DECODE)
 		return;
@@ -263,5 +311,6 @@ void spec_release(struct eng_seq *s)
 {
 	s->spec.n_draft = 0;
 	drop_state(s);
-	draft_model_drop(s);
+	for (int i = 0; i < N_DRAFTERS; i++)
+		drafters[i].is->drop(s);
 }

@@ -35,6 +35,10 @@ train() {
 train small 4500000 6300000 12000000
 train large 8000000 5000000 12000000
 
+# The head that drafts for the large model, which it is trained on; half an hour.
+"$PYTHON" head.py --base demo-large.gguf --corpus work/corpus-large-1.jsonl work/corpus-large-3.jsonl --tokens 900000 \
+  --seed "$SEED" --precision "$PRECISION" --out demo-large-head.gguf
+
 "$PYTHON" evaluate.py --write
 "$PYTHON" golden.py
 "$PYTHON" evaluate.py

@@ -121,13 +121,8 @@ class Llama(nn.Module):
         w = self.weight(name)
         return F.linear(x.bfloat16(), w.bfloat16()) if self.half else F.linear(x, w)
 
-    def forward(self, ids, mask=None, positions=None, cache=None, select=None):
-        """Logits, float32.
-
-        ids: [batch, n].  mask: additive [batch, 1, n, n_keys], or None for plain causal attention.
-        positions: [n] or [batch, n]; default 0..n-1.  cache: a list of per-layer (k, v), extended in place.
-        select: flat indices into batch*n: logits of these positions only.
-        """
+    def stream(self, ids, mask=None, positions=None, cache=None):
+        """What the last layer leaves, [batch, n, dim]; arguments as of forward."""
         c, b, n = self.c, *ids.shape
         if positions is None:
             positions = torch.arange(n)
@@ -166,9 +161,19 @@ class Llama(nn.Module):
             gate = self.linear(h, p + "ffn_gate.weight")
             h = gate * torch.sigmoid(gate) * self.linear(h, p + "ffn_up.weight")
             x = x + self.linear(h, p + "ffn_down.weight")
+        return x
+
+    def forward(self, ids, mask=None, positions=None, cache=None, select=None):
+        """Logits, float32.
+
+        ids: [batch, n].  mask: additive [batch, 1, n, n_keys], or None for plain causal attention.
+        positions: [n] or [batch, n]; default 0..n-1.  cache: a list of per-layer (k, v), extended in place.
+        select: flat indices into batch*n: logits of these positions only.
+        """
+        x = self.stream(ids, mask, positions, cache)
         if select is not None:
-            x = x.reshape(b * n, c.dim)[select]
-        x = rms_norm(x, self.weight("output_norm.weight"), c.eps)
+            x = x.reshape(-1, self.c.dim)[select]
+        x = rms_norm(x, self.weight("output_norm.weight"), self.c.eps)
         return self.linear(x, "token_embd.weight").float()
 
 

@@ -25,6 +25,7 @@ list() {
 	[ -z "${CUDA_SO-}" ] || echo "644 $CUDA_SO $prefix/lib/sluice/libsluice-cuda.so"
 	echo "644 etc/models/demo-small.gguf $share/sluice/models/demo-small.gguf"
 	echo "644 etc/models/demo-large.gguf $share/sluice/models/demo-large.gguf"
+	echo "644 etc/models/demo-large-head.gguf $share/sluice/models/demo-large-head.gguf"
 	echo "644 $made/sluice.yaml $share/sluice/sluice.yaml"
 	echo "644 $made/sluice.1 $share/man/man1/sluice.1"
 	echo "644 $made/sluice.yaml.5 $share/man/man5/sluice.yaml.5"

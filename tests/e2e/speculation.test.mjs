@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speculation through the whole server, on the demo pair: with drafts of every kind the answers are those without, greedy and
-// sampled, streamed and whole; the pair is named in the log; drafts are counted in the metrics, under both names.
+// sampled, streamed and whole; what drafts is named in the log; drafts are counted in the metrics, under both names.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { request, startServer } from './harness.mjs';
@@ -48,7 +48,7 @@ async function until(server, name, least) {
 
 test('answers with drafts are those without', async () => {
   let plain;
-  for (const mode of ['off', 'ngram', 'draft', 'auto']) {
+  for (const mode of ['off', 'ngram', 'draft', 'head', 'auto']) {
     const server = await startServer({ sets: [`engine.speculation.mode=${mode}`, 'engine.speculation.fixed=true'] });
     try {
       const got = await answers(server);
@@ -57,6 +57,7 @@ test('answers with drafts are those without', async () => {
       const drafted = await until(server, 'sluice_spec_drafted_tokens_total', mode === 'off' ? 0 : 1);
       assert.equal(drafted > 0, mode !== 'off', mode);
       assert.equal(/demo-small drafts for demo-large/.test(server.log()), mode === 'draft' || mode === 'auto', mode);
+      assert.equal(/demo-large drafts by a layer of its own/.test(server.log()), mode === 'head' || mode === 'auto', mode);
       if (mode !== 'auto') continue;
       const accepted = await until(server, 'vllm:spec_decode_num_accepted_tokens_total', 1);
       assert.ok(accepted > 0 && accepted <= await counted(server, 'vllm:spec_decode_num_draft_tokens_total'));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A model with the tokenizer, the width, the heads and the types of weights of the small demonstration model, but two
- * of its layers and random weights: emulated kernels take seconds for what a device does in none.
+ * of its layers, one that drafts, and random weights: emulated kernels take seconds for what a device does in none.
  */
 #ifndef TESTS_KERNELS_SHALLOW_MODEL_H
 #define TESTS_KERNELS_SHALLOW_MODEL_H
@@ -29,6 +29,7 @@ static inline int make_shallow_model(void **state)
 	r.arch.head_dim = r.arch.rope.n_rot = 32;
 	r.arch.attn_scale = 0.1768f; /* 1 / sqrt(32) */
 	r.arch.tied_embeddings = true;
+	r.arch.n_drafting = 1;
 	return random_model_write(&r, NULL, &err);
 }
 

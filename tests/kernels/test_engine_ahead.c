@@ -140,10 +140,10 @@ static void assert_same_tokens(const struct answer *a, const struct answer *b)
 		assert_true(fabsf(a->logprobs[i] - b->logprobs[i]) <= 1e-4f * (1 + fabsf(b->logprobs[i])));
 }
 
-/* With drafts from the text, that pay or not: tokens are those of plain steps, whether steps without a draft are
- * launched ahead or none is. The rows of a draft are drawn from on the host (sampler_device.h), whose sums of a row for
- * log probabilities are in another order than the device's: gamma of the vocabulary's length in the logarithm, and an
- * ulp or two. */
+/* With drafts from the text, that pay or not, or by the layer that drafts: tokens are those of plain steps, whether
+ * steps without a draft are launched ahead or none is. The rows of a draft are drawn from on the host
+ * (sampler_device.h), whose sums of a row for log probabilities are in another order than the device's: gamma of the
+ * vocabulary's length in the logarithm, and an ulp or two. */
 static void same_with_drafts(void **state)
 {
 	(void)state;
@@ -152,15 +152,21 @@ static void same_with_drafts(void **state)
 						      {.id = 301, .v = 60}}; /* so that they come again and again */
 	struct answer *expect = calloc(N_DRAFTED, sizeof *expect);
 	assert_non_null(expect);
-	for (int how = 0; how < 4; how++) { /* plain; drafts at will, ahead; always, ahead; always, not ahead */
+	static const struct {
+		bool ahead, always;
+		int mode;
+	} ways[] = {{.mode = ENG_SPEC_OFF},        {true, false, ENG_SPEC_NGRAM}, {true, true, ENG_SPEC_NGRAM},
+		    {false, true, ENG_SPEC_NGRAM}, {true, true, ENG_SPEC_HEAD},   {false, true, ENG_SPEC_HEAD},
+		    {true, false, ENG_SPEC_AUTO}};
+	for (size_t how = 0; how < sizeof ways / sizeof *ways; how++) {
 		struct run r;
 		struct proto_stats s;
-		struct eng_config cfg = config(how == 1 || how == 2);
+		struct eng_config cfg = config(ways[how].ahead);
 		cfg.step_tokens = 12; /* both sequences and their drafts; a step of so many runs before READY */
 		cfg.page_tokens = 16;
-		cfg.spec_mode = how == 0 ? ENG_SPEC_OFF : ENG_SPEC_NGRAM;
+		cfg.spec_mode = ways[how].mode;
 		cfg.spec_max_draft = 4;
-		cfg.spec_fixed = how >= 2;
+		cfg.spec_fixed = ways[how].always;
 		run_start(&r, &cfg);
 		for (int i = 0; i < N_DRAFTED; i++) {
 			struct proto_submit req = run_plain(said[i], MADE);
@@ -181,7 +187,7 @@ static void same_with_drafts(void **state)
 		}
 		run_until_idle(&r);
 		engine_stats(r.e, &s);
-		assert_true(how < 2 || s.spec_drafts > 0);
+		assert_true(!ways[how].always || s.spec_drafts > 0);
 		run_stop(&r);
 	}
 	free(expect);
@@ -189,15 +195,17 @@ static void same_with_drafts(void **state)
 
 static void count_fault(void *ctx) { atomic_fetch_add((atomic_int *)ctx, 1); }
 
-/* A launch fails in the second of two steps on their way. */
-static void fails_ahead(void **state)
+/* A launch fails: in the second of two steps on their way, or where the layer that drafts may run. */
+static void fails_with(int mode)
 {
-	(void)state;
 	struct run r;
 	struct eng_config cfg = config(true);
 	atomic_int faults = 0;
 	cfg.on_fault = count_fault;
 	cfg.on_fault_ctx = &faults;
+	cfg.spec_mode = mode;
+	cfg.spec_max_draft = 4;
+	cfg.spec_fixed = true;
 	run_start(&r, &cfg);
 	for (uint64_t i = 1; i <= 3; i++) {
 		struct proto_submit req = request((int)i - 1);
@@ -213,6 +221,13 @@ static void fails_ahead(void **state)
 	run_until_idle(&r);
 	run_stop(&r);
 	assert_int_equal(atomic_load(&faults), 1);
+}
+
+static void fails_ahead(void **state)
+{
+	(void)state;
+	fails_with(ENG_SPEC_OFF);
+	fails_with(ENG_SPEC_HEAD);
 }
 
 /* ---- in one order of calls (orders.h) ---- */

@@ -100,7 +100,7 @@ static void test_good(void **arg)
 	restore();
 	if (load(path, 0, &err) != 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(model_check(path, 0, &err), 0);
+	assert_int_equal(model_check(path, NULL, 0, &err), 0);
 	struct model_info info;
 	assert_int_equal(model_inspect(path, &info, &err), 0);
 	assert_int_equal(info.arch.n_layers, TINY_LAYERS);
@@ -172,7 +172,7 @@ static void test_too_big(void **arg)
 	assert_int_equal(load(LARGE, 1 << 20, &err), SL_ELIMIT);
 	assert_non_null(strstr(err.text, "has 3 MiB"));
 	assert_non_null(strstr(err.text, "allows 1 MiB"));
-	assert_int_equal(model_check(LARGE, 1 << 20, &err), SL_ELIMIT);
+	assert_int_equal(model_check(LARGE, NULL, 1 << 20, &err), SL_ELIMIT);
 	assert_int_equal(load(LARGE, 64 << 20, &err), 0);
 }
 

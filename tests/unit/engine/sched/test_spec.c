@@ -291,6 +291,27 @@ static void expectations(void **state)
 	assert_true(sum / 300 > 0.8 && sum / 300 < 0.97); /* 9 of 10 */
 }
 
+/* What a draft of the best length gains tells drafters apart: by acceptance, and by price. */
+static void gains_compare_drafters(void **state)
+{
+	(void)state;
+	struct cost cheap;
+	struct spec_rate sure, unsure;
+	learn(&cheap, 0.02);
+	struct spec_now now = alone(&cheap);
+	spec_rate_init(&sure, 0.8);
+	spec_rate_init(&unsure, 0.5);
+	const struct spec_price low = {1e5, 0, 1}, high = {6e5, 0, 1}, hopeless = {3e6, 0, 1};
+	assert_true(spec_gain(&sure, &now, 100, 8, &low) > spec_gain(&unsure, &now, 100, 8, &low));
+	assert_true(spec_gain(&sure, &now, 100, 8, &low) > spec_gain(&sure, &now, 100, 8, &high));
+	/* The surer drafter may be too dear. */
+	assert_true(spec_gain(&unsure, &now, 100, 8, &low) > spec_gain(&sure, &now, 100, 8, &high));
+	assert_true(spec_gain(&sure, &now, 100, 8, &hopeless) < 1);
+	/* 1 + 0.8 tokens of a step and a drafted one: 1.02 + 0.1 times a plain step, but for what is learned of it. */
+	double one = spec_gain(&sure, &now, 100, 1, &low);
+	assert_true(one > 1.5 && one < 1.7);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,7 +319,7 @@ int main(void)
 	    cmocka_unit_test(ngrams_without_memory), cmocka_unit_test(lengths_follow_acceptance),
 	    cmocka_unit_test(none_under_load),       cmocka_unit_test(losses_are_bounded),
 	    cmocka_unit_test(dear_trials_are_rare),  cmocka_unit_test(disturbances_pass),
-	    cmocka_unit_test(expectations),
+	    cmocka_unit_test(expectations),          cmocka_unit_test(gains_compare_drafters),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

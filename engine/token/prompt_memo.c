@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/step/prompt_memo.h"
+#include "engine/token/prompt_memo.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "engine/step/prompt_memo.h"
+#include "engine/token/prompt_memo.h"
 
 static const struct prompt_memo_key key = {
     .tenant = 1, .salt = 2, .text = 3, .kind = PROTO_PROMPT_CHAT, .prompt = {"abc", 3}};
