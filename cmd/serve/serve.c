@@ -294,7 +294,7 @@ static int check_all_models(const struct sluice_config *cfg, struct sl_err *err)
 	for (size_t i = 0; rc == 0 && i < cfg->engine.models.n; i++) {
 		rc = check_kv_type(&engine, &models[i], err);
 		if (rc == 0)
-			rc = model_check(models[i].path, cfg->engine.max_model_memory, err);
+			rc = model_check(models[i].path, models[i].head, cfg->engine.max_model_memory, err);
 	}
 	return rc;
 }
