@@ -120,16 +120,20 @@ static uint64_t mix_folder(uint64_t digest, const char *path)
 	return XXH3_64bits_withSeed(&sum, sizeof sum, digest);
 }
 
+static uint64_t mix_path(uint64_t digest, const char *path)
+{
+	struct stat st;
+	if (path[0] == '\0' || stat(path, &st) != 0)
+		return digest;
+	return S_ISDIR(st.st_mode) ? mix_folder(digest, path) : mix_file(digest, &st);
+}
+
 uint64_t reload_model_files(const struct sluice_config *cfg)
 {
 	uint64_t digest = 0;
 	const struct model_settings *models = cfg->engine.models.items;
-	for (size_t i = 0; i < cfg->engine.models.n; i++) {
-		const char *path = models[i].path;
-		struct stat st;
-		if (stat(path, &st) == 0)
-			digest = S_ISDIR(st.st_mode) ? mix_folder(digest, path) : mix_file(digest, &st);
-	}
+	for (size_t i = 0; i < cfg->engine.models.n; i++)
+		digest = mix_path(mix_path(digest, models[i].path), models[i].head);
 	return digest;
 }
 
