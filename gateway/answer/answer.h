@@ -107,6 +107,7 @@ enum {
 struct answer_choice {
 	bool closed;
 	uint32_t n_characters; /* of its text; counted for log probabilities only */
+	uint32_t n_tokens;     /* sent */
 	const char *reason;    /* once closed */
 	uint8_t stop;          /* enum proto_stop: what of the request ended it */
 	uint32_t stop_at;      /* which stop string, or the token's id */

@@ -225,6 +225,15 @@ void answer_observe_refused(const struct exchange *x)
 		variant_note(x->variant, &v);
 }
 
+/* The tokens of its longest choice. */
+static uint32_t longest(const struct answer *a)
+{
+	uint32_t most = 0;
+	for (unsigned i = 0; i < answer_n_choices(a); i++)
+		most = a->choices[i].n_tokens > most ? a->choices[i].n_tokens : most;
+	return most;
+}
+
 void answer_observe_end(struct answer *a)
 {
 	const struct gw_tier_config *tier = a->key->tier;
@@ -249,7 +258,8 @@ void answer_observe_end(struct answer *a)
 			     .itl_target_ns = tier->itl_target_ms * NS_PER_MS,
 			     .n_prompt = u.n_prompt,
 			     .n_cached = u.n_cached,
-			     .n_answer = u.n_completion};
+			     .n_answer = u.n_completion,
+			     .n_longest = longest(a)};
 	if (a->seen.elsewhere)
 		return;
 	if (o.status == 0 && (a->admitted_ns > 0 || a->sharing.superseded))

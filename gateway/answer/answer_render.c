@@ -205,8 +205,9 @@ static uint32_t may_tell(const struct answer *a, uint32_t most)
 	return left < most ? (uint32_t)left : most;
 }
 
-static void count_sent(struct answer *a, struct answer_run *run, uint32_t n_tokens)
+static void count_sent(struct answer *a, struct answer_run *run, struct answer_choice *c, uint32_t n_tokens)
 {
+	c->n_tokens += n_tokens;
 	a->budget.sent += n_tokens;
 	/* Another gateway has counted what it comes to again, and got more than it had at first, perhaps. */
 	a->budget.left -= a->budget.left == INT64_MAX || a->out.replaying ? 0 : n_tokens;
@@ -263,7 +264,7 @@ static int render_run(struct answer *a, struct answer_run *run, struct sl_buf *o
 			rc = tell_items(a, run, index, &chunk, out);
 		else if (rc == 0 && chunk.n_bytes > 0)
 			rc = tell_text(a, out, index, chunk.text, chunk.n_bytes);
-		count_sent(a, run, chunk.n_tokens);
+		count_sent(a, run, &a->choices[index], chunk.n_tokens);
 		return rc == 0 ? 1 : rc;
 	}
 	if (!answer_live(run) && a->end == ANSWER_FAILED)
@@ -384,7 +385,7 @@ int answer_collect(struct answer *a)
 				rc = buf_append(&c->text, chunk.text, chunk.n_bytes);
 			if (rc != 0)
 				return rc;
-			count_sent(a, run, chunk.n_tokens);
+			count_sent(a, run, c, chunk.n_tokens);
 		}
 		for (uint8_t i = 0; i < a->n; i++) {
 			struct answer_choice *c = &a->choices[first + i];

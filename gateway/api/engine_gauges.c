@@ -222,7 +222,7 @@ enum { N_MODEL = sizeof model_figures / sizeof *model_figures };
 struct model_gauges {
 	char name[PROTO_MAX_NAME + 1], labels[2 * PROTO_MAX_NAME + 32];
 	struct reported all[N_MODEL];
-	struct metric kv_usage;
+	struct metric kv_usage[2]; /* by vLLM's present name, and by the one before it */
 };
 
 /* By first report; names of models that a new configuration has removed stay. */
@@ -241,13 +241,16 @@ static struct model_gauges *add_model(const char *name)
 	memcpy(g->all, model_figures, sizeof g->all);
 	for (int i = 0; i < N_MODEL; i++)
 		g->all[i].m.labels = g->labels;
-	g->kv_usage = (struct metric){.kind = METRIC_GAUGE,
-				      .name = "vllm:kv_cache_usage_perc",
-				      .labels = g->labels,
-				      .scale = 1e-3,
-				      .help = "Share of a model's KV pages that are not free, 1 is all of them"};
 	register_all(g->all, N_MODEL);
-	metric_register(&g->kv_usage);
+	for (int i = 0; i < 2; i++) {
+		g->kv_usage[i] =
+		    (struct metric){.kind = METRIC_GAUGE,
+				    .name = i == 0 ? "vllm:kv_cache_usage_perc" : "vllm:gpu_cache_usage_perc",
+				    .labels = g->labels,
+				    .scale = 1e-3,
+				    .help = "Share of a model's KV pages that are not free, 1 is all of them"};
+		metric_register(&g->kv_usage[i]);
+	}
 	return models[n_models++] = g;
 }
 
@@ -261,7 +264,8 @@ void engine_gauges_model(const char *name, const struct proto_figures *f)
 		return;
 	set_all(g->all, N_MODEL, f, true);
 	uint32_t used = f->pages_total > f->pages_free ? f->pages_total - f->pages_free : 0;
-	metric_set(&g->kv_usage, f->pages_total > 0 ? (int64_t)used * 1000 / f->pages_total : 0);
+	for (int i = 0; i < 2; i++)
+		metric_set(&g->kv_usage[i], f->pages_total > 0 ? (int64_t)used * 1000 / f->pages_total : 0);
 }
 
 /* Of each engine, where the ones above add them up. */

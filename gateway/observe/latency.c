@@ -75,7 +75,7 @@ struct cell {
 struct latency_cells {
 	bool shared;
 	struct cell itl[2], ttft[LATENCY_CACHED], prefill[LATENCY_CACHED];
-	struct cell tpot, e2e, queue, decode, prompt, answer, stopped;
+	struct cell tpot, e2e, queue, decode, prompt, answer, longest, stopped;
 	atomic_uint_least64_t slow_ns, finished[LATENCY_FINISHES];
 };
 
@@ -113,7 +113,7 @@ struct view {
 	int n;
 };
 
-enum { N_ROW_VIEWS = 2 + 2 * LATENCY_CACHED + 8, N_MODEL_VIEWS = 10 + LATENCY_FINISHES };
+enum { N_ROW_VIEWS = 2 + 2 * LATENCY_CACHED + 8, N_MODEL_VIEWS = 11 + LATENCY_FINISHES };
 
 struct row {
 	char tier[NAME_BYTES], model[NAME_BYTES], variant[NAME_BYTES];
@@ -261,6 +261,8 @@ static void fill_model(struct row *r)
 	add_model_view(r, RUN, "vllm:request_decode_time_seconds", "", "As sluice_decode_seconds", CELL(decode), 1);
 	add_model_view(r, TOKENS, "vllm:request_prompt_tokens", "", "As sluice_prompt_tokens", CELL(prompt), 1);
 	add_model_view(r, TOKENS, "vllm:request_generation_tokens", "", "As sluice_answer_tokens", CELL(answer), 1);
+	add_model_view(r, TOKENS, "vllm:request_max_num_generation_tokens", "", "Tokens of an answer's longest choice",
+		       CELL(longest), 1);
 	for (size_t i = 0; i < LATENCY_FINISHES; i++)
 		add_model_view(r, KINDS, "vllm:request_success_total", reasons[i], "Answers that ended, by reason",
 			       CELL(finished) + i * sizeof(atomic_uint_least64_t), 1);
@@ -393,6 +395,7 @@ void latency_end(struct latency_cells *c, const struct latency_answer *a)
 		return;
 	observe(c, &c->prompt, TOKENS, a->prompt);
 	observe(c, &c->answer, TOKENS, a->answer);
+	observe(c, &c->longest, TOKENS, a->longest);
 	if (a->stopped)
 		observe(c, &c->stopped, TOKENS, a->answer);
 }

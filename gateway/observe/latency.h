@@ -50,6 +50,7 @@ struct latency_answer {
 	uint64_t e2e_ns, queue_ns, prefill_ns, decode_ns;
 	uint64_t tpot_ns;        /* the mean time between its tokens */
 	uint32_t prompt, answer; /* tokens; prompt 0: it was not counted */
+	uint32_t longest;        /* of its longest choice */
 	bool stopped;            /* its reader left behind `answer` tokens */
 };
 void latency_end(struct latency_cells *c, const struct latency_answer *a);

@@ -66,6 +66,7 @@ static void count(const struct observed *o, struct latency_cells *cells)
 					 .tpot_ns = observed_tpot_ns(o),
 					 .prompt = o->n_prompt,
 					 .answer = o->n_answer,
+					 .longest = o->n_longest,
 					 .stopped = o->left};
 	latency_end(cells, &a);
 }

@@ -75,6 +75,7 @@ struct observed {
 	struct observed_gaps gaps;
 	struct observed_route route;
 	uint32_t n_prompt, n_cached, n_answer, n_drafted, n_accepted;
+	uint32_t n_longest; /* tokens that were sent of its longest choice */
 };
 
 /* Counts and records o. cells: of its tier and model, or NULL. sinks: of its configuration, or NULL. */

@@ -87,7 +87,8 @@ static void an_answer_moves_each_family_and_vllm_s_names_are_of_all_tiers(void *
 				   .decode_ns = 3 * NS_PER_S,
 				   .tpot_ns = 20 * NS_PER_MS,
 				   .prompt = 500,
-				   .answer = 150};
+				   .answer = 150,
+				   .longest = 40};
 	latency_end(latency_of("one", "shared", ""), &a);
 	a.stopped = true;
 	a.finish = LATENCY_ABORT;
@@ -115,6 +116,7 @@ static void an_answer_moves_each_family_and_vllm_s_names_are_of_all_tiers(void *
 		snprintf(name, sizeof name, "%s_bucket{model_name=\"shared\",le=\"+Inf\"}", families[i].vllm);
 		is(name, 2);
 	}
+	is("vllm:request_max_num_generation_tokens_sum{model_name=\"shared\"}", 80);
 	is("sluice_prefill_seconds_sum{tier=\"one\",model=\"shared\",cached=\"full\"}", 0.09);
 	is("vllm:request_prefill_time_seconds_sum{model_name=\"shared\"}", 0.18);
 	is("vllm:request_success_total{model_name=\"shared\",finished_reason=\"length\"}", 1);
