@@ -108,6 +108,9 @@ struct eng_config {
 	/* By priority, while the device or the processor is slowed: the longest time between an answer's tokens that
 	 * steps may take (engine/sched/sched_ease.h); 0: no target. Without any nothing is watched. */
 	uint64_t ease_itl_ms[PROTO_PRIORITIES];
+	/* By priority: the longest step beside an answer that worse priorities' sequences may cause by starting
+	 * (engine/sched/sched_floor.h); 0: none. */
+	uint64_t floor_us[PROTO_PRIORITIES];
 	int slow_watch_ms;        /* between two looks; 0: 500 */
 	const char *nvml_library; /* NULL: the driver's; another for tests, of the device nvml_pci */
 	const char *nvml_pci;

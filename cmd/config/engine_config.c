@@ -20,6 +20,18 @@ static void set_ease(const struct sluice_config *cfg, struct eng_config *out)
 	}
 }
 
+static void set_floors(const struct sluice_config *cfg, struct eng_config *out)
+{
+	const struct conf_list *tiers = &cfg->gateway.tiers;
+	for (size_t i = 0; i < tiers->n; i++) {
+		const struct gw_tier_config *t = LIST_AT(*tiers, const struct gw_tier_config, i);
+		uint64_t *us = &out->floor_us[t->priority < PROTO_PRIORITIES ? t->priority : PROTO_PRIORITIES - 1];
+		uint64_t its = t->floor_tps > 0 ? (uint64_t)(1e6 / t->floor_tps) : 0;
+		if (its > 0 && (*us == 0 || its < *us))
+			*us = its;
+	}
+}
+
 void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_config *models, struct eng_config *out)
 {
 	const struct engine_settings *e = &cfg->engine;
@@ -90,6 +102,7 @@ void sluice_engine_config(const struct sluice_config *cfg, struct eng_model_conf
 	    .kv_disk_always = e->kv_disk_always,
 	};
 	set_ease(cfg, out);
+	set_floors(cfg, out);
 }
 
 bool sluice_wants_device(const struct sluice_config *cfg)

@@ -138,6 +138,7 @@ static const struct conf_row tier_rows[] = {
     ROW_ENUM("compress", TIER(compress), "off", compress_modes),
     ROW("ttft_target", CONF_DURATION, TIER(ttft_target_ms), "0", 0, HOUR),
     ROW("itl_target", CONF_DURATION, TIER(itl_target_ms), "0", 0, MINUTE),
+    ROW("floor_tps", CONF_FLOAT, TIER(floor_tps), "4", 0, 100000),
     ROW_ENUM("when_late", TIER(when_late), "queue", late_kinds),
     ROW("max_wait", CONF_DURATION, TIER(max_wait_ms), "0", 0, HOUR),
     ROW("keep_alive", CONF_DURATION, TIER(keep_alive_ms), "5m", 0, 24 * 24 * HOUR),

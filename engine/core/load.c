@@ -132,6 +132,8 @@ static int make_pool(struct eng_model *m)
 				  .starve_ns = STARVE_MS * NS_PER_MS,
 				  .paused_ns = PAUSED_MS * NS_PER_MS,
 				  .itl_target_ns = (uint64_t)e->cfg.itl_target_ms * (uint64_t)NS_PER_MS};
+	for (int i = 0; i < SCHED_TIERS; i++)
+		sc.floor_ns[i] = e->cfg.floor_us[i] * 1000;
 	if (prefix_create(m->pool, m->max_pages, &m->prefix) != 0 || sched_create(&sc, &m->sched) != 0)
 		return sl_errf(&m->load_err, SL_ENOMEM, "out of memory for the scheduler");
 	prefix_set_book(m->prefix, e->book);

@@ -381,6 +381,19 @@ static uint32_t slots_held(const struct sched *sc, uint8_t tier)
 	return n;
 }
 
+/* That s may hope for: where floors hold it up, none before another one ends. */
+static uint32_t slots_for(const struct sched *sc, const struct sched_seq *s, const struct cost *cost)
+{
+	struct sched_floor f;
+	const uint8_t tier = s->queue->tier;
+	uint32_t slots = sched_slots(sc), held = slots_held(sc, tier);
+	if (tier == 0 || s->started_index != 0 || held == 0)
+		return slots;
+	sched_floor_look(sc, &f);
+	const bool lets = sched_floor_lets(&f, &sc->cfg, cost, tier, s->width, s->n_past + s->n_left);
+	return lets || slots < held ? slots : held;
+}
+
 /* Until s has its first token, with these of its own tenant before it. */
 static double wait_ns(const struct sched *sc, const struct sched_seq *s, const struct cost *cost,
 		      const struct beside *b, double answer_ns, const struct ahead *own)
@@ -399,7 +412,7 @@ static double wait_ns(const struct sched *sc, const struct sched_seq *s, const s
 	}
 	/* With more sequences than slots, answers must end first. Prompts ahead are computed meanwhile; the mean answer
 	 * time includes that. */
-	uint32_t slots = sched_slots(sc), wanted = slots_held(sc, q->tier) + n_ahead + s->width;
+	uint32_t slots = slots_for(sc, s, cost), wanted = slots_held(sc, q->tier) + n_ahead + s->width;
 	double until_slot = wanted > slots ? answer_ns * (wanted - slots) / slots : 0;
 	double until_turn = prompts_ns(cost, b, before, positions);
 	return (until_slot > until_turn ? until_slot : until_turn) +
@@ -440,7 +453,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 void sched_load(const struct sched *sc, const struct sched_tenants *tenants, const struct cost *cost,
 		const double *answer_ns, uint32_t n_rows, struct proto_load *out)
 {
-	uint32_t slots = sched_slots(sc), held, position;
+	uint32_t slots, held, position;
 	*out = (struct proto_load){0};
 	struct sched_tenant guest = {.share = sched_tenants_least(tenants), .weight = SCHED_WEIGHT};
 	for (int i = 0; i < PROTO_PRIORITIES; i++) {
@@ -454,6 +467,7 @@ void sched_load(const struct sched *sc, const struct sched_tenants *tenants, con
 					.credit = true};
 		heap_init(&queue.by_turn, earlier_turn);
 		double us = sched_predict_ns(sc, &seq, cost, answer_ns[queue.tier], &position) / 1e3;
+		slots = slots_for(sc, &seq, cost);
 		held = slots_held(sc, queue.tier);
 		out->of[i].places_free = slots > held ? slots - held : 0;
 		out->of[i].us_per_place = (uint32_t)(answer_ns[queue.tier] / 1e3 / slots);

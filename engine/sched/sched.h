@@ -20,6 +20,7 @@
  *    that has not started takes pages and slots only from sequences without credit, from worse tiers, and, below its
  *    tenant's share, from tenants above theirs. So the best-ranked sequence with credit always advances.
  *  - Draft rows (sched_grant_draft) use the tokens and pages that a plan leaves.
+ *  - No sequence starts that would push the streams of better tiers below their floor (sched_floor.h).
  *  - While a device is slowed, steps keep the tiers' targets between tokens by fewer sequences (sched_ease.h).
  *  - A sequence whose prompt another sequence is computing is skipped until it is woken.
  */
@@ -55,6 +56,8 @@ struct sched_config {
 	uint64_t age_ns, starve_ns;
 	uint64_t paused_ns;     /* no credit for that long: its slot may be given away */
 	uint64_t itl_target_ns; /* prefill adds at most this to a step with decodes; 0: no such target */
+	/* Steps that worse tiers' sequences must not lengthen beyond, for streams of each tier (sched_floor.h); 0: none. */
+	uint64_t floor_ns[SCHED_TIERS];
 };
 
 struct sched_tenant;

@@ -41,7 +41,9 @@ struct planning {
 	double ns_left;
 	double step_ns;   /* what the step may take, while it is eased; 0: no bound */
 	uint32_t n_begun; /* slots of sequences that start in it */
-	bool spared;      /* a decoding sequence is to be spared: ns_left counts */
+	bool floored;     /* floor is looked at: */
+	struct sched_floor floor;
+	bool spared; /* a decoding sequence is to be spared: ns_left counts */
 	bool joined;
 	const struct sched_seq *first; /* picked; or the better one that joined it */
 	/* Of the step, beside decodes: prompts worse than the first, and the others. */
@@ -500,11 +502,22 @@ static bool ease_lets_start(const struct planning *p, const struct sched_seq *s)
 	return n == 0 || !sched_ease_on(&p->sc->ease) || n + s->width <= sched_ease_slots(&p->sc->ease);
 }
 
+/* A plan without sequences of worse tiers that would start does not look. */
+static bool floor_lets_start(struct planning *p, const struct sched_seq *s)
+{
+	if (s->queue->tier == 0)
+		return true;
+	if (!p->floored)
+		sched_floor_look(p->sc, &p->floor);
+	p->floored = true;
+	return sched_floor_lets(&p->floor, p->cfg, p->cost, s->queue->tier, s->width, s->n_past + s->n_left);
+}
+
 /* Pages and a slot for what has not started; false: not now. What it would find is counted. */
 static bool may_start(struct planning *p, struct sched_seq *s)
 {
 	struct sched_look look = {0};
-	if (p->sc->holds || !ease_lets_start(p, s))
+	if (p->sc->holds || !ease_lets_start(p, s) || !floor_lets_start(p, s))
 		return false;
 	p->owner->look(p->owner->ctx, s, &look);
 	s->blocked = look.blocked;
@@ -518,6 +531,8 @@ static bool may_start(struct planning *p, struct sched_seq *s)
 	p->free -= look.n_unpinned;
 	p->n_slots += s->width;
 	p->n_begun += s->width;
+	if (p->floored)
+		sched_floor_add(&p->floor, s->queue->tier, s->width, s->n_past + s->n_left);
 	p->promised += need - look.n_unpinned;
 	return true;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/sched/sched.h"
 #include "engine/sched/sched_ease.h"
+#include "engine/sched/sched_floor.h"
 
 enum {
 	SHARE_UNIT = 64, /* of a share, for a token of prefill at the usual weight */

@@ -49,13 +49,14 @@ struct gw_tier_config {
 	int compress;                        /* enum compress_mode, of conversations that grow too long */
 	uint64_t ttft_target_ms;             /* 0: none */
 	uint64_t itl_target_ms;              /* for goodput; 0: none */
-	uint64_t max_wait_ms;                /* for a first token, once admitted; 0: limits.first_token_ms */
-	int when_late;                       /* enum gw_late */
-	char *degrade_model;                 /* "": the requested model */
-	int64_t degrade_max_tokens;          /* 0: as requested */
-	int64_t load_prompt, load_output;    /* tokens, under load; 0: unchanged */
-	bool hedge;                          /* a late first token may be computed on a second engine, too */
-	uint64_t keep_alive_ms;              /* the longest that a request may ask for; 0: it has no effect */
+	double floor_tps;           /* tokens per second of its streams that worse priorities must leave; 0: none */
+	uint64_t max_wait_ms;       /* for a first token, once admitted; 0: limits.first_token_ms */
+	int when_late;              /* enum gw_late */
+	char *degrade_model;        /* "": the requested model */
+	int64_t degrade_max_tokens; /* 0: as requested */
+	int64_t load_prompt, load_output; /* tokens, under load; 0: unchanged */
+	bool hedge;                       /* a late first token may be computed on a second engine, too */
+	uint64_t keep_alive_ms;           /* the longest that a request may ask for; 0: it has no effect */
 };
 
 struct gw_key_config {

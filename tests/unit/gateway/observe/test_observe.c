@@ -97,12 +97,43 @@ static void readers_that_leave_before_the_first_token_count_once_it_is_late(void
 	assert_int_equal(observed_judge(&o), OBSERVED_NOT_JUDGED);
 }
 
+/* Of judged answers, those whose tier has the target; a failed one tells nothing of times. */
+static void missed_targets_are_counted(void **unused)
+{
+	struct observed_targets was, now;
+	struct observed o = good();
+	(void)unused;
+	observed_targets(&was);
+	observe_end(&o, NULL, NULL);
+	o.first_ns += 1;
+	observe_end(&o, NULL, NULL);
+	o.ttft_target_ns = 0;
+	o.gaps.sum_ns += 200;
+	observe_end(&o, NULL, NULL);
+	o.gaps.n_tokens = 0;
+	observe_end(&o, NULL, NULL);
+	o = good();
+	o.failed = true;
+	observe_end(&o, NULL, NULL);
+	o.failed = false;
+	o.status = 429;
+	observe_end(&o, NULL, NULL);
+	observed_targets(&now);
+	assert_int_equal(now.n_first - was.n_first, 2);
+	assert_int_equal(now.n_late - was.n_late, 1);
+	assert_int_equal(now.ttft_us - was.ttft_us, 2 * 300 * 1000);
+	assert_int_equal(now.n_paced - was.n_paced, 3);
+	assert_int_equal(now.n_slow - was.n_slow, 1);
+	assert_int_equal(now.tpot_us - was.tpot_us, 3 * 20 * 1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(times_follow_from_what_was_seen),
 	    cmocka_unit_test(answers_within_their_targets_are_good),
 	    cmocka_unit_test(faults_of_the_server_are_bad_and_those_of_clients_do_not_count),
+	    cmocka_unit_test(missed_targets_are_counted),
 	    cmocka_unit_test(readers_that_leave_before_the_first_token_count_once_it_is_late),
 	};
 	return cmocka_run_group_tests_name("observe", tests, NULL, NULL);
