@@ -3,7 +3,8 @@
 //
 // The same streams through nginx and through a Sluice whose models the upstream runs, in turns. The upstream is an echo engine;
 // both keep as many connections to it. It prints the processor time (user and system, all threads, by the scheduler's clock) of
-// nginx, of the engine process and of the gateway per event, each round, and the median of the rounds' ratios.
+// nginx, of the engine process and of the gateway per event, each round, the median of the rounds' ratios, and the median time from a
+// token's generation, which is its text, until the client has it.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
@@ -15,7 +16,7 @@ const argv = process.argv.slice(2);
 const option = (name, otherwise) => Number(argv.includes(name) ? argv[argv.indexOf(name) + 1] : otherwise);
 const STREAMS = option('--streams', 64), TOKENS = option('--tokens', 200), RATE = option('--rate', 50), ROUNDS = option('--rounds', 4);
 
-const { front, back } = await startPair({ echo: true, engine: [`engine.echo.rate=${RATE}`, 'engine.echo.ttft=1ms', 'gateway.threads=1'],
+const { front, back } = await startPair({ echo: true, engine: [`engine.echo.rate=${RATE}`, 'engine.echo.ttft=1ms', 'engine.echo.stamp=true', 'gateway.threads=1'],
   sets: ['gateway.threads=1', `engine.upstream.connections=${STREAMS}`, 'gateway.tiers.paid.concurrency=100000', 'gateway.tiers.paid.coalesce=off', 'gateway.tiers.paid.supersede=off',
     'gateway.tiers.paid.max_output=100000', 'gateway.tiers.paid.pace_tps=0'] });
 const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
@@ -37,36 +38,45 @@ function stream(base, key, agent) {
   const words = Array.from({ length: TOKENS }, (_, i) => `w${i}`).join(' ');
   return new Promise((done, failed) => {
     let events = 0;
+    const late = [];
     const req = http.request(new URL('/v1/chat/completions', base), { method: 'POST', agent, headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' } }, (res) => {
       if (res.statusCode !== 200) { failed(new Error(`status ${res.statusCode}`)); return; }
-      res.on('data', (d) => { for (let i = d.indexOf('data: '); i >= 0; i = d.indexOf('data: ', i + 6)) events++; }).on('end', () => done(events));
+      res.on('data', (d) => {
+        const now = Number(process.hrtime.bigint());
+        for (const [, stamp] of d.toString('latin1').matchAll(/"content":"t(\d{20})/g)) late.push((now - Number(stamp)) / 1000);
+        for (let i = d.indexOf('data: '); i >= 0; i = d.indexOf('data: ', i + 6)) events++;
+      }).on('end', () => done({ events, late }));
     });
     req.on('error', failed).end(JSON.stringify({ model: 'demo-large', stream: true, max_tokens: TOKENS + 1, messages: [{ role: 'user', content: words }] }));
   });
 }
 
-/** Microseconds per event of each process. */
+const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
+
+/** Microseconds per event of each process, and from generation to client. */
 async function measure(base, key, pids) {
   const agent = new http.Agent({ keepAlive: true, maxSockets: STREAMS });
   const before = pids.map(spent);
-  const events = (await Promise.all(Array.from({ length: STREAMS }, () => stream(base, key, agent)))).reduce((a, b) => a + b, 0);
+  const all = await Promise.all(Array.from({ length: STREAMS }, () => stream(base, key, agent))), events = all.reduce((n, s) => n + s.events, 0);
   agent.destroy();
-  return { events, us: pids.map((p, i) => (spent(p) - before[i]) / 1000 / events) };
+  return { events, late: median(all.flatMap((s) => s.late)), us: pids.map((p, i) => (spent(p) - before[i]) / 1000 / events) };
 }
 
-const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 const pids = await front.pids(), worker = children(nginx.pid)[0], ratios = { engine: [], all: [] };
-console.log('| round | events | nginx | engine | gateway | engine / nginx | both / nginx |\n|---|---|---|---|---|---|---|');
-for (let i = -1; i < ROUNDS; i++) {
-  const n = await measure(`http://127.0.0.1:${port}`, back.keys.paid, [worker]);
-  const s = await measure(front.http, front.keys.paid, [pids.engine, pids.gateway]);
-  if (i < 0) continue; // the first round warms up
-  ratios.engine.push(s.us[0] / n.us[0]);
-  ratios.all.push((s.us[0] + s.us[1]) / n.us[0]);
-  console.log(`| ${i + 1} | ${n.events}, ${s.events} | ${n.us[0].toFixed(1)} us | ${s.us[0].toFixed(1)} us | ${s.us[1].toFixed(1)} us | ${ratios.engine.at(-1).toFixed(2)} | ${ratios.all.at(-1).toFixed(2)} |`);
+console.log('| round | events | nginx | engine | gateway | engine / nginx | both / nginx | until the client: nginx, Sluice |\n|---|---|---|---|---|---|---|---|');
+try {
+  for (let i = -1; i < ROUNDS; i++) {
+    const n = await measure(`http://127.0.0.1:${port}`, back.keys.paid, [worker]);
+    const s = await measure(front.http, front.keys.paid, [pids.engine, pids.gateway]);
+    if (i < 0) continue; // the first round warms up
+    ratios.engine.push(s.us[0] / n.us[0]);
+    ratios.all.push((s.us[0] + s.us[1]) / n.us[0]);
+    console.log(`| ${i + 1} | ${n.events}, ${s.events} | ${n.us[0].toFixed(1)} us | ${s.us[0].toFixed(1)} us | ${s.us[1].toFixed(1)} us | ${ratios.engine.at(-1).toFixed(2)} | ${ratios.all.at(-1).toFixed(2)} | ${n.late.toFixed(0)} us, ${s.late.toFixed(0)} us |`);
+  }
+  console.log(`\nmedian: engine ${median(ratios.engine).toFixed(2)}, engine and gateway ${median(ratios.all).toFixed(2)} of nginx`);
+} finally {
+  nginx.kill('SIGTERM');
+  await front.stop();
+  await back.stop();
+  rmSync(folder, { recursive: true, force: true });
 }
-console.log(`\nmedian: engine ${median(ratios.engine).toFixed(2)}, engine and gateway ${median(ratios.all).toFixed(2)} of nginx`);
-nginx.kill('SIGTERM');
-await front.stop();
-await back.stop();
-rmSync(folder, { recursive: true, force: true });
