@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people keep in the page, used against the stand-in server: versions, options, search, files, keys, the server's history,
-// and axe-core over all of it. In Chromium and, where it is installed, Firefox; on a desktop in light and on a phone in dark.
+// and axe-core over all of it. In Chromium and, where it is installed, Firefox; on a desktop in light and on a phone in dark. Of
+// two browsers each has one of the looks, so that each feature meets both browsers and both looks; with THOROUGH each has both.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -27,9 +28,15 @@ const LOOKS = [['desktop, light', { width: 1280, height: 800 }, 'light'], ['phon
 const PLACES = BROWSERS.flatMap(([browser, open, there]) => LOOKS.map(([look, viewport, colorScheme]) => ({
   name: `${browser}, ${look}`, browser, open, viewport, colorScheme, isFirefox: browser === 'Firefox', isPhone: viewport.width < 800, skip: !there && `${browser} is not installed` })));
 
-/** A test in each browser and look. */
+const DESKTOP = PLACES.filter((p) => !p.isPhone);
+/** Where a test's own script refuses something: any browser will do, with THOROUGH each. */
+const ANY_DESKTOP = DESKTOP.filter((p) => !p.isFirefox || process.env.THOROUGH);
+const looksOf = (places) => new Set(places.map((p) => p.isPhone)).size;
+const chosen = (places) => (process.env.THOROUGH || !FIREFOX || looksOf(places) === 1 ? places : places.filter((p) => p.isPhone === p.isFirefox));
+
+/** A test in each browser and look of these. */
 function feature(name, act, places = PLACES) {
-  for (const one of places) {
+  for (const one of chosen(places)) {
     test(`${one.name}: ${name}`, { skip: one.skip }, () => {
       place = one;
       errors.length = 0;
@@ -601,7 +608,7 @@ feature('a reader who scrolls up a little is not taken back by what comes', asyn
   await v.done();
   assert.ok(await until(() => v.page.evaluate(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.scrollTop - s.clientHeight < 80; }), 30_000));
   await v.close();
-}, PLACES.filter((p) => !p.isPhone));
+}, DESKTOP);
 
 feature('words without an end fit a phone', async () => {
   const long = 'Donaudampfschifffahrt'.repeat(9);
@@ -652,7 +659,7 @@ feature('where the browser keeps nothing, the page says so and goes on', async (
   await side(page);
   assert.equal(await page.locator(id('chat')).count(), 1);
   await context.close();
-}, PLACES.filter((p) => !p.isPhone));
+}, ANY_DESKTOP);
 
 /** How many characters of messages localStorage has. */
 const hotChars = (page) => page.evaluate(() => Object.entries(localStorage).reduce((n, [k, v]) => n + (/\.m\./.test(k) ? k.length + v.length : 0), 0));
@@ -741,7 +748,7 @@ feature('where IndexedDB is refused, localStorage keeps what it can; what is dro
   await v.page.locator('#notice', { hasText: 'removed from this browser to make room: 1.' }).waitFor();
   await v.done();
   await v.close();
-}, PLACES.filter((p) => !p.isPhone));
+}, ANY_DESKTOP);
 
 feature('messages that IndexedDB has and does not give are missed, not lost', async () => {
   const v = await visit({ alone: true });
@@ -763,7 +770,7 @@ feature('messages that IndexedDB has and does not give are missed, not lost', as
   await v.page.locator(id('answer-text'), { hasText: 'water' }).waitFor();
   assert.deepEqual(await v.bubbles(), ['question']);
   await v.close();
-}, PLACES.filter((p) => !p.isPhone));
+}, ANY_DESKTOP);
 
 feature('a chat that is still being read is not shown once another one was opened', async () => {
   const v = await visit({ alone: true });
@@ -799,7 +806,7 @@ feature('a chat that is still being read is not shown once another one was opene
   assert.deepEqual(await slow.locator('.bubble').allTextContents(), ['Also kept']);
   await slow.locator('#notice').waitFor({ state: 'hidden' });
   await v.close();
-}, PLACES.filter((p) => !p.isPhone));
+}, ANY_DESKTOP);
 
 for (const [locale, words] of [['en-US', 'storage is full or off'], ['ko-KR', '저장 공간이 가득 찼거나']]) {
   feature(`where neither has room, the page says so and goes on (${locale})`, async () => {
@@ -818,7 +825,7 @@ for (const [locale, words] of [['en-US', 'storage is full or off'], ['ko-KR', '�
     await v.side();
     assert.equal(await v.el('chat').count(), 1);
     await v.close();
-  }, PLACES.filter((p) => !p.isPhone));
+  }, ANY_DESKTOP);
 }
 
 // ---- axe-core -------------------------------------------------------------------------------------------------------

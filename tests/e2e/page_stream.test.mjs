@@ -97,7 +97,7 @@ test('a text that turns out shorter is drawn anew', () => {
 // ---- linear work ----------------------------------------------------------------------------------------------------
 
 const PIECE = 16; // characters
-const SIZES = process.env.THOROUGH === undefined ? [6_250, 50_000] : [12_500, 100_000];
+const SIZES = process.env.THOROUGH === undefined ? [3_125, 25_000] : [12_500, 100_000];
 const count = countSteps(pathToFileURL(copy).href);
 const lines = (make) => (n) => { let s = ''; for (let i = 0; s.length < n; i++) s += make(i); return s.slice(0, n); };
 const after1 = (head, make) => (n) => head + lines(make)(n);
