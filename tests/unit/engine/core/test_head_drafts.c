@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/adapter/adapter_make.h"
+#include "engine/kv/kv.h"
 #include "engine/model/draft_head.h"
 #include "engine/source/model_file.h"
 #include "tests/support/random_file.h"
@@ -264,6 +266,76 @@ static void test_other_models(void **state)
 	refused(base_path, "/nonexistent/head.gguf", "/nonexistent/head.gguf");
 }
 
+static uint64_t next(uint64_t *state)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return *state >> 33;
+}
+
+/* Loads the base with the head as it is, and runs a step of it if that can be. */
+static bool drafts_with_head(void)
+{
+	struct sl_err err = {0};
+	const struct kn_ops *o = kn_select("auto", &err);
+	const struct kn_config kc = {.n_threads = 1, .max_rows = 4, .max_width = 4096};
+	const struct model_how how = {.drafts = true, .head = whole_path};
+	struct kn_backend *b;
+	struct kv_pool *pool;
+	struct model *m = NULL;
+	assert_int_equal(o->open(&kc, &b, &err), 0);
+	int rc = model_load_as(base_path, &how, o, b, 4, 64 << 20, &m, &err);
+	if (rc != 0) {
+		assert_true(err.text[0] != '\0' && strchr(err.text, '\n') == NULL);
+	} else if (draft_head_is_here(m)) {
+		const struct model_arch *a = &model_info(m)->arch;
+		const int32_t zero = 0;
+		const struct kn_step s = {.n_rows = 1,
+					  .row_token = &zero,
+					  .row_pos = &zero,
+					  .row_seq = &zero,
+					  .n_seqs = 1,
+					  .page_table = &zero,
+					  .max_pages = 1};
+		float *logits = malloc((size_t)a->n_vocab * sizeof *logits);
+		struct kn_kv layout = model_kv_layout(a, KN_F32, 16, 1);
+		layout.n_pages = 1;
+		assert_int_equal(kv_pool_make(o, b, &layout, &pool, &err), 0);
+		assert_int_equal(draft_head_make_rows(m, 1, &err), 0);
+		assert_int_equal(draft_head_forward(m, &s, kv_pool_layout(pool), &zero, false, &zero, 1, logits), 0);
+		free(logits);
+		kv_pool_destroy(pool);
+	}
+	bool has = rc == 0 && draft_head_is_here(m);
+	model_free(m);
+	o->close(b);
+	return has;
+}
+
+/* Keys and tensors of a head with changed bytes: most are refused, and what is loaded runs. */
+static void test_mutated(void **state)
+{
+	(void)state;
+	enum { ALL = 150 };
+	int n = 0;
+	uint64_t seed = 7;
+	random_file(base, "tiny-llama", "q8_0", 5, 2);
+	write_whole("tiny-llama");
+	size_t keys = (size_t)(random_file_after(file, n_file, "general.architecture") - file);
+	size_t keys_end = (size_t)(random_file_after(file, n_file, "tokenizer.ggml") - file);
+	size_t last = (size_t)(random_file_after(file, n_file, "blk.2.attn_norm.weight") - file);
+	size_t last_end = (size_t)(random_file_after(file, n_file, "blk.2.nextn.shared_head_norm.weight") - file) + 24;
+	for (int i = 0; i < ALL; i++) {
+		size_t from = i % 3 == 0 ? keys : last, to = i % 3 == 0 ? keys_end : last_end;
+		size_t at = from + next(&seed) % (to - from);
+		uint8_t was = file[at];
+		file[at] = (uint8_t)(next(&seed) % 2 == 0 ? next(&seed) : was ^ 1u << next(&seed) % 8);
+		md_write(dir, whole, file, n_file);
+		n += drafts_with_head();
+		file[at] = was;
+	}
+	assert_in_range(n, 1, ALL - 1);
+}
+
 /* Without drafts by the layer, it is not looked at; nor where the file has none of its tensors. */
 static void not_needed(void **state)
 {
@@ -366,6 +438,87 @@ static void fewer_steps(void **state)
 	free(out);
 }
 
+/* Where drafts are right and wrong by turns: in batches, chunks and pages of other sizes. */
+static void trained_in_every_way(void **state)
+{
+	(void)state;
+	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
+	assert_non_null(expect);
+	crowd_model[0].path = "etc/models/demo-large.gguf";
+	crowd_model[0].head = "etc/models/demo-large-head.gguf";
+	crowd_kv_type = "f16";
+	crowd_n = 60;
+	struct eng_config cfg = crowd_config();
+	crowd_alone(&cfg, expect);
+	in_every_way("demo-large", expect);
+	crowd_model[0].head = NULL;
+	free(expect);
+}
+
+enum { ADAPTERS = 2 };
+
+static struct proto_submit adapted(int i)
+{
+	struct proto_submit req = crowd_request(i);
+	req.model = (uint16_t)(i % (ADAPTERS + 1));
+	return req;
+}
+
+/* The layer drafts for adapters of its model, which it knows nothing of. */
+static void of_adapters(void **state)
+{
+	(void)state;
+	static char names[ADAPTERS][16], paths[ADAPTERS][256];
+	static struct answer expect[CROWD_MOST];
+	struct eng_adapter_config adapters[ADAPTERS];
+	struct sl_err err = {0};
+	crowd_model[0].path = "etc/models/demo-large.gguf";
+	crowd_model[0].head = "etc/models/demo-large-head.gguf";
+	crowd_kv_type = "f16";
+	crowd_n = 30;
+	for (int i = 0; i < ADAPTERS; i++) {
+		snprintf(names[i], sizeof names[i], "crowd:a%d", i);
+		snprintf(paths[i], sizeof paths[i], "%s/a%d.gguf", dir, i);
+		struct adapter_make m = {
+		    .base = crowd_model[0].path, .out = paths[i], .type = KN_F32, .seed = (uint64_t)i + 1};
+		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+			m.ranks[t] = 4 << i;
+			m.alphas[t] = 8;
+		}
+		if (adapter_make(&m, &err) != 0)
+			fail_msg("%s", err.text);
+		adapters[i] = (struct eng_adapter_config){.name = names[i], .path = paths[i]};
+	}
+	for (int with = 0; with < 2; with++) {
+		struct run r;
+		struct proto_stats s;
+		struct eng_config cfg = with ? drafts_of(ENG_SPEC_HEAD, 5) : crowd_config();
+		cfg.adapters = adapters;
+		cfg.n_adapters = ADAPTERS;
+		run_start(&r, &cfg);
+		for (int i = 0; i < ADAPTERS; i++)
+			RUN_UNTIL(&r, r.states[1 + i] == PROTO_MODEL_READY);
+		for (int i = 0; i < crowd_n; i++) {
+			struct proto_submit req = adapted(i);
+			run_submit(&r, (uint64_t)i + 1, &req);
+			run_credit(&r, (uint64_t)i + 1, CROWD_TOKENS);
+		}
+		for (int i = 0; i < crowd_n; i++) {
+			const struct answer *a = run_until_done(&r, (uint64_t)i + 1);
+			assert_int_equal(a->n_tokens, CROWD_TOKENS);
+			if (with)
+				run_assert_same(a, &expect[i]);
+			else
+				expect[i] = *a;
+		}
+		run_until_idle(&r);
+		engine_stats(r.e, &s);
+		assert_true(!with || (s.spec_drafts > 0 && s.spec_accepted > 0));
+		run_stop(&r);
+	}
+	crowd_model[0].head = NULL;
+}
+
 static int set_up(void **state)
 {
 	int rc = setup(state);
@@ -383,9 +536,10 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(as_alone),          cmocka_unit_test(pre_empted),   cmocka_unit_test(long_answers),
-	    cmocka_unit_test(of_its_own_file),   cmocka_unit_test(test_missing), cmocka_unit_test(test_shapes),
-	    cmocka_unit_test(test_other_models), cmocka_unit_test(not_needed),   cmocka_unit_test(fewer_steps),
+	    cmocka_unit_test(as_alone),          cmocka_unit_test(pre_empted),           cmocka_unit_test(long_answers),
+	    cmocka_unit_test(of_its_own_file),   cmocka_unit_test(test_missing),         cmocka_unit_test(test_shapes),
+	    cmocka_unit_test(test_other_models), cmocka_unit_test(not_needed),           cmocka_unit_test(test_mutated),
+	    cmocka_unit_test(fewer_steps),       cmocka_unit_test(trained_in_every_way), cmocka_unit_test(of_adapters),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, set_up, tear_down);
