@@ -383,7 +383,7 @@ static void read_questions(void)
 				 json_object_get(row, "question"));
 		char *text = json_dumps(chat, JSON_COMPACT);
 		assert_true(text != NULL && strlen(text) < sizeof questions[0]);
-		strcpy(questions[n_questions++], text);
+		snprintf(questions[n_questions++], sizeof questions[0], "%s", text);
 		free(text);
 		json_decref(chat);
 		json_decref(row);
