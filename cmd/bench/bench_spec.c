@@ -338,7 +338,7 @@ static int compare(struct comparison *c, int text)
 {
 	static double ratio[WAYS][MAX_ROUNDS], cpu_ratio[WAYS][MAX_ROUNDS];
 	struct proto_stats before[WAYS] = {0}, after[WAYS] = {0};
-	double ns[WAYS], cpu[WAYS], all[WAYS] = {0}, n_tokens = 0;
+	double ns[WAYS] = {0}, cpu[WAYS] = {0}, all[WAYS] = {0}, n_tokens = 0;
 	int n = 0;
 	for (int k = 0; k < c->n; k++)
 		engine_stats(c->a[k].e, &before[k]);

@@ -30,18 +30,15 @@ struct draft_head {
 
 static int layer_of(const struct model *m) { return m->info.arch.n_layers; }
 
-bool draft_head_wanted(const struct model *m)
+bool draft_head_in(const struct model_file *f, const struct model_arch *a)
 {
-	const struct model_arch *a = &m->info.arch;
-	char name[64], prefix[24];
+	char prefix[24];
 	if (a->n_drafting == 0 || a->encoder || a->layer_norm || a->one_half || a->n_layers >= ARCH_MOST_LAYERS)
 		return false;
-	if (model_file_find(m->file, model_in_layer(layer_of(m), "nextn.eh_proj.weight", name)) != NULL)
-		return true;
-	int n = snprintf(prefix, sizeof prefix, "blk.%d.", layer_of(m));
-	for (size_t i = 0; i < model_file_n_tensors(m->file); i++)
-		if (strncmp(model_file_tensor_at(m->file, i)->name, prefix, (size_t)n) == 0)
-			return true; /* one that is not whole */
+	int n = snprintf(prefix, sizeof prefix, "blk.%d.", a->n_layers);
+	for (size_t i = 0; i < model_file_n_tensors(f); i++)
+		if (strncmp(model_file_tensor_at(f, i)->name, prefix, (size_t)n) == 0)
+			return true;
 	return false;
 }
 

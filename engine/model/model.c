@@ -84,13 +84,15 @@ int model_inspect_with(const char *path, const char *head, struct model_info *ou
 	*out = (struct model_info){0};
 	read_info(f, out);
 	rc = model_file_arch(f, &out->arch, err);
+	if (rc == 0 && !draft_head_in(f, &out->arch))
+		out->arch.n_drafting = 0; /* none that can be used */
 	model_file_close(f);
 	return rc;
 }
 
 /* ---- loading ---- */
 
-/* The layers after the last that computes the next token are for drafts, which are made otherwise. */
+/* The layers after the last that computes the next token are for drafts: one is loaded where drafts are wanted. */
 static bool drafts(const struct model *m, const char *name)
 {
 	const struct model_arch *a = &m->info.arch;
@@ -122,7 +124,7 @@ static int load_output(struct model *m, struct sl_err *err)
 	return rc;
 }
 
-static int load_weights(struct model *m, bool drafts, struct sl_err *err)
+static int load_weights(struct model *m, bool with_drafts, struct sl_err *err)
 {
 	struct model_arch *a = &m->info.arch;
 	const char *lacks = model_backend_lacks(a, m->ops);
@@ -147,7 +149,7 @@ static int load_weights(struct model *m, bool drafts, struct sl_err *err)
 	for (size_t i = 0; i < sizeof ropes / sizeof *ropes && rc == 0; i++)
 		if (model_file_find(m->file, ropes[i]) != NULL)
 			model_take_tensor(m, ropes[i], err);
-	if (rc == 0 && drafts && draft_head_wanted(m))
+	if (rc == 0 && with_drafts && draft_head_in(m->file, a))
 		rc = draft_head_load(m, err);
 	if (rc == 0)
 		rc = layers_load(m, err);

@@ -164,8 +164,8 @@ int model_logits(struct model *m, const struct kn_weight *head, int n);
 
 /* ---- draft_head.c ---- */
 
-/* Whether the file has a layer that drafts, or pieces of one, and this forward pass can run it. */
-bool draft_head_wanted(const struct model *m);
+/* Whether the file has tensors of a layer that drafts, which must then be whole, and this forward pass can run it. */
+bool draft_head_in(const struct model_file *f, const struct model_arch *a);
 /* All but the layer itself. As in tensors.c. */
 int draft_head_load(struct model *m, struct sl_err *err);
 void draft_head_free(struct model *m);

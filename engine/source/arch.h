@@ -116,7 +116,7 @@ struct arch_recurrent {
 
 struct model_arch {
 	char family[32]; /* as GGUF's general.architecture: "llama", "qwen2", "gemma3" */
-	int n_drafting;  /* layers of the file after the n_layers: they only draft, the first of them (draft_head.h) */
+	int n_drafting;  /* layers of a GGUF file after the n_layers, which only draft (model/draft_head.h) */
 	int n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx;
 	float rms_eps;
 	bool tied_embeddings;

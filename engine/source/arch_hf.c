@@ -196,7 +196,7 @@ static void read_glm_experts(struct conf *r, struct model_arch *a)
 	x->scale = (float)conf_number(r, r->config, "routed_scaling_factor", 1e-6, 1e6, 1);
 	x->norm = conf_bool(r, "norm_topk_prob", true);
 	x->sigmoid = true;
-	a->n_drafting = conf_int(r, "num_nextn_predict_layers", 0, 8, 0);
+	(void)conf_int(r, "num_nextn_predict_layers", 0, 8, 0); /* hf_tensors.c leaves out these layers */
 	if (conf_int(r, "n_group", 1, KN_MAX_EXPERTS, 1) != 1 || conf_int(r, "topk_group", 1, KN_MAX_EXPERTS, 1) != 1)
 		conf_fault(r, SL_EUNSUPPORTED, "n_group", "above 1 is not supported");
 }

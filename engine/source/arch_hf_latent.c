@@ -63,7 +63,7 @@ void conf_latent_experts(struct conf *r, const char *type, struct model_arch *a)
 {
 	struct arch_experts *x = &a->experts;
 	bool v2 = strcmp(type, "deepseek_v2") == 0;
-	a->n_drafting = conf_int(r, "num_nextn_predict_layers", 0, 8, 0);
+	(void)conf_int(r, "num_nextn_predict_layers", 0, 8, 0); /* hf_tensors.c leaves out these layers */
 	if (conf_has(r, "n_routed_experts") && conf_get(r, r->config, "n_routed_experts") == NULL)
 		return; /* null: a dense model */
 	conf_experts(r, "n_routed_experts", MISSING, MISSING, x);

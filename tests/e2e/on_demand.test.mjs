@@ -124,7 +124,7 @@ async function serve(more, sets, edit = (text) => text) {
 
 /** A cascade whose pair is on demand beside a third model, with room for two. Nothing is sure enough: every answer is taken over. */
 const servePair = (turn) => serve(['third'], () => [
-  ...['small', 'large'].flatMap((n) => [`engine.models.demo-${n}.path=${file(n)}`, `engine.models.demo-${n}.start=on_demand`]),
+  ...['small', 'large'].flatMap((n) => [`engine.models.demo-${n}.path=${file(n)}`, `engine.models.demo-${n}.start=on_demand`]), 'engine.models.demo-large.head=',
   `engine.on_demand.memory=${room(2.1)}MiB`, `engine.on_demand.turn=${turn}`, 'cascade.takeover=1m', 'cascade.hold.time=1m', 'cascade.least_escalations=1000000'],
 (text) => text.replace(/^ {2}tiers: \[\]$/m, '  tiers: [{name: paid, mode: auto, hard: 1, race: 1, sure: 1, low: 1, drop: 0}]'));
 

@@ -141,6 +141,44 @@ static void long_answers(void **state)
 	run_stop(&r);
 }
 
+/* The layer's weights come into memory and leave it with the model's. */
+static void on_demand(void **state)
+{
+	(void)state;
+	enum { N = 4 };
+	static struct answer expect[N];
+	struct model_arch plain = random_arch("tiny-llama"), with = drafting("tiny-llama");
+	struct run r;
+	struct proto_stats s;
+	random_file_of(base, &plain, "f16", 5, 2);
+	random_file_of(whole, &with, "f16", 5, 2);
+	crowd_kv_type = "f16";
+	crowd_model[0] = (struct eng_model_config){.name = "crowd", .path = base_path};
+	struct eng_config cfg = crowd_config();
+	run_each_alone(&cfg, N, crowd_request, expect);
+	crowd_model[0].head = whole_path;
+	crowd_model[0].on_demand = true;
+	crowd_model[0].keep_alive_ms = 1;
+	cfg = drafts_of(ENG_SPEC_HEAD, 4);
+	cfg.turn_ms = 1;
+	cfg.weights_bytes = 64 << 20;
+	run_start(&r, &cfg);
+	for (int i = 0; i < N; i++) {
+		struct proto_submit req = crowd_request(i);
+		run_assert_same(run_one(&r, (uint64_t)i + 1, &req), &expect[i]);
+		/* Until it has left: the next answer brings it again. */
+		uint64_t until = clock_now_ns() + RUN_WAIT_S * NS_PER_S;
+		do {
+			usleep(1000);
+			engine_stats(r.e, &s);
+		} while (s.models_here > 0 && clock_now_ns() < until);
+		assert_true(s.models_here == 0 && s.model_loads == (uint64_t)i + 1);
+	}
+	assert_true(s.spec_drafts > 0);
+	run_stop(&r);
+	crowd_model[0] = (struct eng_model_config){.name = "crowd"};
+}
+
 /* ---- files ---- */
 
 /* The same answers with the layer in the model's file and in one of its own. */
@@ -383,7 +421,7 @@ static void read_questions(void)
 				 json_object_get(row, "question"));
 		char *text = json_dumps(chat, JSON_COMPACT);
 		assert_true(text != NULL && strlen(text) < sizeof questions[0]);
-		strcpy(questions[n_questions++], text);
+		snprintf(questions[n_questions++], sizeof questions[0], "%s", text);
 		free(text);
 		json_decref(chat);
 		json_decref(row);
@@ -536,10 +574,11 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(as_alone),          cmocka_unit_test(pre_empted),           cmocka_unit_test(long_answers),
-	    cmocka_unit_test(of_its_own_file),   cmocka_unit_test(test_missing),         cmocka_unit_test(test_shapes),
-	    cmocka_unit_test(test_other_models), cmocka_unit_test(not_needed),           cmocka_unit_test(test_mutated),
-	    cmocka_unit_test(fewer_steps),       cmocka_unit_test(trained_in_every_way), cmocka_unit_test(of_adapters),
+	    cmocka_unit_test(as_alone),     cmocka_unit_test(pre_empted),        cmocka_unit_test(long_answers),
+	    cmocka_unit_test(on_demand),    cmocka_unit_test(of_its_own_file),   cmocka_unit_test(test_missing),
+	    cmocka_unit_test(test_shapes),  cmocka_unit_test(test_other_models), cmocka_unit_test(not_needed),
+	    cmocka_unit_test(test_mutated), cmocka_unit_test(fewer_steps),       cmocka_unit_test(trained_in_every_way),
+	    cmocka_unit_test(of_adapters),
 	};
 	log_init("test", LOG_ERROR);
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -73,7 +73,7 @@ static void test_v3(void **arg)
 	struct model_arch a, b;
 	md_llama_folder(dir);
 	config_is("{" V3 V3_ATTENTION V3_EXPERTS "}", &a);
-	assert_true(a.latent.n_query == 1536 && a.n_drafting == 1 && a.experts.n_dense == 3);
+	assert_true(a.latent.n_query == 1536 && a.n_drafting == 0 && a.experts.n_dense == 3);
 	assert_true(a.experts.n_groups == 8 && a.experts.n_groups_used == 4 && !a.experts.group_best);
 	assert_true(a.experts.sigmoid && a.experts.norm && a.experts.scale == 2.5f && a.experts.n_ff_shared == 2048);
 	double grown = 0.1 * log(40) + 1;
