@@ -134,13 +134,13 @@ static double goodput_planned(double from_s, int *n_moves)
 
 /* ---- swings ---- */
 
-static void swing(double prompts, double answers, int least_even, int most_odd)
+static void swing(double prompts, double answers, uint64_t seed, int least_even, int most_odd)
 {
 	const struct phase phases[] = {
 	    {180, prompts, 1500, 30}, {180, answers, 100, 400}, {180, prompts, 1500, 30}, {180, answers, 100, 400}};
 	double fixed = 0, oracle = 0;
 	int n_fixed = 0, even = 0, odd = 0, n_moves;
-	traffic(phases, 4, 7);
+	traffic(phases, 4, seed);
 	for (int i = 0; i < ENGINES; i++) {
 		double share = goodput_fixed(i, 0);
 		n_fixed = share > fixed ? i : n_fixed;
@@ -156,8 +156,9 @@ static void swing(double prompts, double answers, int least_even, int most_odd)
 			odd = k;
 		}
 	double planned = goodput_planned(0, &n_moves);
-	printf("| %g, %g | %zu | %.3f (%d) | %.3f (%d, %d) | %.3f (%d) | %.3f | %.2f |\n", prompts, answers, n_all,
-	       fixed, n_fixed, oracle, even, odd, planned, n_moves, planned / oracle, planned / fixed);
+	printf("| %g, %g | %d | %zu | %.3f (%d) | %.3f (%d, %d) | %.3f (%d) | %.3f | %.2f |\n", prompts, answers,
+	       (int)seed, n_all, fixed, n_fixed, oracle, even, odd, planned, n_moves, planned / oracle,
+	       planned / fixed);
 	assert_true(planned >= 0.95 * oracle);
 	assert_true(oracle >= fixed);
 	/* At lower loads a number that stays is enough for nearly all requests. */
@@ -170,7 +171,28 @@ static void traffic_that_swings(void **state)
 	static const double loads[][2] = {{8, 14}, {6, 12}, {7, 14}, {8, 16}};
 	(void)state;
 	for (int i = 0; i < (perf() ? 4 : 1); i++)
-		swing(loads[i][0], loads[i][1], perf() ? 0 : 5, perf() ? ENGINES - 1 : 3);
+		swing(loads[i][0], loads[i][1], 7, perf() ? 0 : 5, perf() ? ENGINES - 1 : 3);
+	for (uint64_t seed = 1; seed <= (perf() ? 6 : 0); seed++)
+		swing(loads[0][0], loads[0][1], seed, 5, 4);
+}
+
+/* `sluice plan` simulates many loads with one planner: each time it begins anew. */
+static void each_simulation_begins_anew(void **state)
+{
+	(void)state;
+	static struct plan_planner p = {.dwell_ns = 10 * NS_PER_S};
+	const struct plan_roles roles = {NS_PER_S, &slo, plan_planner_turn, &p};
+	const struct plan_arrangement a = engines(0, &roles);
+	const struct phase busy = {60, 8, 1500, 30}, quiet = {60, 1, 1500, 30};
+	traffic(&quiet, 1, 3);
+	double first = goodput(&a, 0);
+	int n_moves = p.n_moves;
+	traffic(&busy, 1, 3);
+	goodput(&a, 0);
+	assert_true(p.n_moves > n_moves);
+	traffic(&quiet, 1, 3);
+	assert_true(goodput(&a, 0) == first);
+	assert_int_equal(p.n_moves, n_moves);
 }
 
 /* ---- loads ---- */
@@ -213,6 +235,7 @@ static void traffic_that_stays(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(traffic_that_swings), cmocka_unit_test(traffic_that_stays)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(each_simulation_begins_anew),
+					   cmocka_unit_test(traffic_that_swings), cmocka_unit_test(traffic_that_stays)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
