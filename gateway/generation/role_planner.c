@@ -146,7 +146,7 @@ static void describe(const struct engine_link *l, const struct planner_decision 
 	}
 	if (n < size)
 		snprintf(line + n, size - n, ": %s, pressure %.2f with %d for prompts, %.2f with %d",
-			 planner_why_name(d->why), planner_most(&d->now), d->n_prefill, planner_most(&d->then_),
+			 planner_why_name(d->why), planner_most(&d->now), d->n_prefill, planner_most(&d->best),
 			 d->n_best);
 }
 

@@ -254,10 +254,10 @@ static void name_others(struct planner_view *v, struct planner_decision *d)
  * role: what moves have led to shows only once engines have ended what they had begun. */
 static bool is_due(struct planner *p, const struct planner_decision *d, uint64_t now_ns, uint64_t dwell_ns)
 {
-	double now = planner_most(&d->now), then_ = planner_most(&d->then_);
+	double now = planner_most(&d->now), best = planner_most(&d->best);
 	bool missed = now >= 1 || p->first_late > PLANNER_LATE_SHARE || p->slow > PLANNER_LATE_SHARE;
 	int direction = d->n_best > d->n_prefill ? 1 : d->n_best < d->n_prefill ? -1 : 0;
-	if ((!missed && now < PLANNER_WATCH) || then_ > (missed ? PLANNER_MISSED_GAIN : PLANNER_GAIN) * now)
+	if ((!missed && now < PLANNER_WATCH) || best > (missed ? PLANNER_MISSED_GAIN : PLANNER_GAIN) * now)
 		direction = 0;
 	p->n_in_a_row = direction != 0 && direction == p->direction ? p->n_in_a_row + 1 : direction != 0;
 	p->direction = direction;
@@ -295,8 +295,9 @@ struct planner_decision planner_turn(struct planner *p, const struct planner_vie
 		return d;
 	bool lost = d.n_prefill > most;
 	d.n_best = best_number(&l, least, most, d.n_prefill);
-	d.now = lost ? (struct planner_pressure){0} : planner_predict(&l, d.n_prefill);
-	d.then_ = planner_predict(&l, d.n_best);
+	if (!lost)
+		d.now = planner_predict(&l, d.n_prefill);
+	d.best = planner_predict(&l, d.n_best);
 	if (is_due(p, &d, v.now_ns, dwell_ns) || lost) {
 		d.why = lost ? PLANNER_LOST : planner_worst(&d.now);
 		move_to(p, &v, lost ? 0 : dwell_ns, &d);

@@ -88,8 +88,8 @@ struct planner_pressure {
 
 struct planner_decision {
 	enum planner_why why;
-	int n_prefill, n_best;              /* engines of role prefill that are up: before; with the least pressure */
-	struct planner_pressure now, then_; /* predicted for both */
+	int n_prefill, n_best;             /* engines of role prefill that are up: before; with the least pressure */
+	struct planner_pressure now, best; /* predicted for both */
 	int n_moves;
 	struct planner_move {
 		int engine, role;
