@@ -13,6 +13,7 @@
 #include "base/json/json_out.h"
 #include "cmd/config/cmd.h"
 #include "cmd/plan/plan_ask.h"
+#include "cmd/plan/plan_roles.h"
 
 enum { MAX_ARRANGEMENTS = 16, STEP_TOKENS = 256, LEAST_CHUNK = 64 };
 
@@ -45,8 +46,14 @@ struct tried {
 
 /* ---- arrangements ---- */
 
+/* As handover and planner in etc/sluice.yaml. */
+static const struct gw_prefill usual_choice = {
+    .tokens = 256, .queue = 10, .busy = 8, .busy_tokens = 64, .local_priority = 2};
+static struct plan_planner planner = {.dwell_ns = 10 * NS_PER_S};
+static struct plan_roles auto_roles = {.period_ns = NS_PER_S, .turn = plan_planner_turn, .ctx = &planner};
+
 /* Engines together on all threads, with targets for prompts beside answers; then two engines of half the threads, both
- * for everything, or one for prompts. */
+ * for everything, or one for prompts, or as the planner decides. */
 static int list_all(const struct plan_ask *a, const struct plan_costs *whole, const struct plan_costs *half,
 		    int n_threads, struct tried *out)
 {
@@ -80,6 +87,16 @@ static int list_all(const struct plan_ask *a, const struct plan_costs *whole, co
 	t->a.prompt.itl_target_ns = 0;
 	snprintf(t->name, sizeof t->name, "prompts apart, %d and %d threads", n_threads / 2, n_threads / 2);
 	snprintf(t->keys, sizeof t->keys, "engine.role=decode engine.itl_target=%.0fms engines.p.role=prefill",
+		 round(target));
+	const struct plan_arrangement *together = &out[n - 2].a, *apart = &out[n - 1].a;
+	auto_roles.slo = &a->slo;
+	t = &out[n++];
+	*t = (struct tried){.a = *together};
+	t->a.handover_ns = apart->handover_ns;
+	t->a.choice = &usual_choice;
+	t->a.roles = &auto_roles;
+	snprintf(t->name, sizeof t->name, "two engines, %d threads each, roles as planned", n_threads / 2);
+	snprintf(t->keys, sizeof t->keys, "engine.role=auto engine.itl_target=%.0fms engines.b.role=auto",
 		 round(target));
 	return n;
 }

@@ -4,6 +4,10 @@
 void plan_planner_turn(void *ctx, struct planner_view *v)
 {
 	struct plan_planner *p = ctx;
+	if (v->now_ns == 0) {
+		p->planner = (struct planner){0};
+		p->n_moves = 0;
+	}
 	const struct planner_decision d = planner_turn(&p->planner, v, p->dwell_ns);
 	for (int i = 0; i < d.n_moves; i++) {
 		int *role = &v->engines[d.moves[i].engine].role;

@@ -9,11 +9,11 @@
 #include "cmd/plan/plan_sim.h"
 
 struct plan_planner {
-	struct planner planner; /* zeros */
+	struct planner planner;
 	uint64_t dwell_ns;
 	int n_moves; /* so far */
 };
-/* ctx: struct plan_planner. */
+/* ctx: struct plan_planner, which begins anew with each simulation. */
 void plan_planner_turn(void *ctx, struct planner_view *v);
 
 /* From each time on so many engines compute prompts: the last ones. */

@@ -56,7 +56,8 @@ struct sched_config {
 	uint64_t age_ns, starve_ns;
 	uint64_t paused_ns;     /* no credit for that long: its slot may be given away */
 	uint64_t itl_target_ns; /* prefill adds at most this to a step with decodes; 0: no such target */
-	/* Steps that worse tiers' sequences must not lengthen beyond, for streams of each tier (sched_floor.h); 0: none. */
+	/* Steps that worse tiers' sequences must not lengthen beyond, for streams of each tier (sched_floor.h); 0:
+	 * none. */
 	uint64_t floor_ns[SCHED_TIERS];
 };
 

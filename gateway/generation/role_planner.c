@@ -97,17 +97,19 @@ static struct planner_engine engine_of(const struct engine_link *l, int k)
 	};
 }
 
-/* Of the tiers that have one, before the first answers have ended. */
-static double mean_target(const struct gw_config *cfg, size_t offset)
+static uint64_t ttft_target(const struct gw_tier_config *t) { return t->ttft_target_ms; }
+static uint64_t tpot_target(const struct gw_tier_config *t) { return t->itl_target_ms; }
+
+/* Microseconds; of the tiers that have one, before the first answers have ended. */
+static double mean_target(const struct gw_config *cfg, uint64_t (*of)(const struct gw_tier_config *t))
 {
-	double sum = 0, n = 0;
+	const struct gw_tier_config *tiers = cfg->tiers.items;
+	double sum_ms = 0, n = 0;
 	for (size_t i = 0; i < cfg->tiers.n; i++) {
-		const char *tier = (const char *)((const struct gw_tier_config *)cfg->tiers.items + i);
-		uint64_t ms = *(const uint64_t *)(const void *)(tier + offset);
-		sum += (double)ms;
-		n += ms > 0;
+		sum_ms += (double)of(&tiers[i]);
+		n += of(&tiers[i]) > 0;
 	}
-	return n > 0 ? sum / n * 1e3 : 0;
+	return n > 0 ? sum_ms / n * 1e3 : 0;
 }
 
 static void follow(double *mean, uint64_t sum_us, uint64_t n) { *mean = n > 0 ? (double)sum_us / (double)n : *mean; }
@@ -127,10 +129,8 @@ static struct planner_traffic traffic_of(struct role_planner *p)
 	    .n_late = now->n_late,
 	    .n_paced = now->n_paced,
 	    .n_slow = now->n_slow,
-	    .ttft_us =
-		p->ttft_us > 0 ? p->ttft_us : mean_target(p->t->cfg, offsetof(struct gw_tier_config, ttft_target_ms)),
-	    .tpot_us =
-		p->tpot_us > 0 ? p->tpot_us : mean_target(p->t->cfg, offsetof(struct gw_tier_config, itl_target_ms)),
+	    .ttft_us = p->ttft_us > 0 ? p->ttft_us : mean_target(p->t->cfg, ttft_target),
+	    .tpot_us = p->tpot_us > 0 ? p->tpot_us : mean_target(p->t->cfg, tpot_target),
 	};
 }
 
@@ -146,7 +146,7 @@ static void describe(const struct engine_link *l, const struct planner_decision 
 	}
 	if (n < size)
 		snprintf(line + n, size - n, ": %s, pressure %.2f with %d for prompts, %.2f with %d",
-			 planner_why_name(d->why), planner_most(&d->now), d->n_prefill, planner_most(&d->then_),
+			 planner_why_name(d->why), planner_most(&d->now), d->n_prefill, planner_most(&d->best),
 			 d->n_best);
 }
 
@@ -170,7 +170,7 @@ static void report(const struct planner_decision *d, const char *line)
 
 static void apply(const struct engine_link *l, const struct planner_decision *d)
 {
-	char line[sizeof last.line];
+	char line[sizeof last.line] = "";
 	if (d->n_moves > 0) {
 		for (int i = 0; i < d->n_moves; i++)
 			atomic_store_explicit(&roles[d->moves[i].engine], d->moves[i].role, memory_order_relaxed);

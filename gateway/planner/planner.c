@@ -4,7 +4,8 @@
 #include <math.h>
 
 /* Over which averages are made. */
-static const double demand_s = 5, lasting_s = 12, verdict_s = 10, decodes_s = 10, steps_s = 20;
+static const double demand_s = 5, lasting_s = 12, verdict_s = 10, decodes_s = 10, steps_s = 20, lines_s = 60;
+static const double believed_rows = 2000; /* squares of rows: the weight of the first belief */
 enum { CONFIRMED = 2, BACKLOG = 2 };
 static const double seldom = 0.05; /* long prompts per second: fewer need no engine */
 
@@ -71,6 +72,34 @@ static void learn_decodes(struct planner *p, const struct planner_view *v, doubl
 	average(&p->decode_rate, tokens / dt_s, part_of(dt_s, decodes_s));
 }
 
+/* Where computing hides behind reading weights, one more row takes next to nothing; where not, what a prompt's token
+ * takes, which is believed until steps of different rows tell otherwise. */
+static void learn_steps(struct planner *p, const struct planner_view *v, double dt_s)
+{
+	struct planner_steps *s = &p->steps;
+	const double keep = 1 - part_of(dt_s, lines_s);
+	s->n *= keep, s->rows *= keep, s->us *= keep, s->rows_rows *= keep, s->rows_us *= keep;
+	for (int i = 0; i < v->n_engines; i++) {
+		const struct planner_engine *e = &v->engines[i];
+		if (!takes_part(e) || computes(e) || e->running == 0 || e->decode_step_us == 0)
+			continue;
+		s->n += 1;
+		s->rows += e->running;
+		s->us += e->decode_step_us;
+		s->rows_rows += (double)e->running * e->running;
+		s->rows_us += e->running * e->decode_step_us;
+	}
+}
+
+static double decode_us(const struct planner_steps *s, double row_us)
+{
+	if (s->n <= 0)
+		return row_us;
+	double variance = s->rows_rows - s->rows * s->rows / s->n, covariance = s->rows_us - s->rows * s->us / s->n;
+	double slope = (covariance + believed_rows * row_us) / (variance + believed_rows);
+	return fmin(fmax(slope, 0), row_us);
+}
+
 /* Returns the seconds since the last period. */
 static double learn(struct planner *p, const struct planner_view *v)
 {
@@ -80,6 +109,7 @@ static double learn(struct planner *p, const struct planner_view *v)
 		learn_verdicts(p, &v->traffic, dt_s);
 		learn_prompts(p, v, dt_s);
 		learn_decodes(p, v, dt_s);
+		learn_steps(p, v, dt_s);
 	}
 	p->last = *v;
 	p->begun = true;
@@ -122,7 +152,7 @@ static double learn_fixed(struct planner *p, double step_us, double rows_us, dou
 	return p->fixed_us;
 }
 
-/* Returns the engines of role prefill. A row of a step costs what a prompt's token does: both are computed alike. */
+/* Returns the engines of role prefill. Computing a row costs what a prompt's token does. */
 static int sum_up(struct planner *p, const struct planner_view *v, double dt_s, struct planner_load *l)
 {
 	struct sums s = {0};
@@ -137,8 +167,9 @@ static int sum_up(struct planner *p, const struct planner_view *v, double dt_s, 
 			add_engine(&v->engines[i], l, &s);
 	l->row_us = s.n_token > 0 ? s.token_us / s.n_token : 0;
 	l->prompt_us = fmax(p->token_us, l->row_us);
+	l->decode_us = decode_us(&p->steps, l->row_us);
 	double rows = s.n_decode > 0 ? l->rows / s.n_decode : 0;
-	l->fixed_us = learn_fixed(p, s.n_step > 0 ? s.step_us / s.n_step : 0, l->row_us * rows, dt_s);
+	l->fixed_us = learn_fixed(p, s.n_step > 0 ? s.step_us / s.n_step : 0, l->decode_us * rows, dt_s);
 	return s.n_prefill;
 }
 
@@ -223,10 +254,10 @@ static void name_others(struct planner_view *v, struct planner_decision *d)
  * role: what moves have led to shows only once engines have ended what they had begun. */
 static bool is_due(struct planner *p, const struct planner_decision *d, uint64_t now_ns, uint64_t dwell_ns)
 {
-	double now = planner_most(&d->now), then_ = planner_most(&d->then_);
+	double now = planner_most(&d->now), best = planner_most(&d->best);
 	bool missed = now >= 1 || p->first_late > PLANNER_LATE_SHARE || p->slow > PLANNER_LATE_SHARE;
 	int direction = d->n_best > d->n_prefill ? 1 : d->n_best < d->n_prefill ? -1 : 0;
-	if ((!missed && now < PLANNER_WATCH) || then_ > (missed ? PLANNER_MISSED_GAIN : PLANNER_GAIN) * now)
+	if ((!missed && now < PLANNER_WATCH) || best > (missed ? PLANNER_MISSED_GAIN : PLANNER_GAIN) * now)
 		direction = 0;
 	p->n_in_a_row = direction != 0 && direction == p->direction ? p->n_in_a_row + 1 : direction != 0;
 	p->direction = direction;
@@ -264,8 +295,9 @@ struct planner_decision planner_turn(struct planner *p, const struct planner_vie
 		return d;
 	bool lost = d.n_prefill > most;
 	d.n_best = best_number(&l, least, most, d.n_prefill);
-	d.now = lost ? (struct planner_pressure){0} : planner_predict(&l, d.n_prefill);
-	d.then_ = planner_predict(&l, d.n_best);
+	if (!lost)
+		d.now = planner_predict(&l, d.n_prefill);
+	d.best = planner_predict(&l, d.n_best);
 	if (is_due(p, &d, v.now_ns, dwell_ns) || lost) {
 		d.why = lost ? PLANNER_LOST : planner_worst(&d.now);
 		move_to(p, &v, lost ? 0 : dwell_ns, &d);

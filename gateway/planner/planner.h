@@ -16,11 +16,14 @@
  *              as an M/D/P queue (Sakasegawa, "An approximation formula L_q = α β^ρ / (1 − ρ)", 1977), and the backlog
  *   decode     time per token on the others: a step's fixed time plus its rows', stretched by the prompts that are
  *              computed in between; with the sequences there are, or with those that there will be once as many end as
- *              come, whichever is longer; pages of keys and values in use; requests that wait for a slot
+ *              come, whichever is longer; pages of keys and values in use; requests that wait for a slot. Prompts
+ *              beside answers cost less where computing hides behind reading weights: as far as steps of few and of
+ *              many rows are seen to take as long
  *
  * Hysteresis: it moves engines only if the pressure is at least PLANNER_WATCH or answers have missed their targets, if
- * the best number is better by PLANNER_GAIN, in two periods in a row; an engine then keeps its role for `dwell`. A move
- * concerns new prompts only: what an engine has begun it finishes, whatever its role is by then.
+ * the best number is better by PLANNER_GAIN, in two periods in a row. An engine then keeps its role for `dwell`, and
+ * for so long none goes the other way. A move concerns new prompts only: what an engine has begun it finishes, whatever
+ * its role is by then.
  *
  * Sources of the figures watched: NVIDIA Dynamo's planner (prefill queue, KV use), DistServe (goodput).
  */
@@ -85,8 +88,8 @@ struct planner_pressure {
 
 struct planner_decision {
 	enum planner_why why;
-	int n_prefill, n_best;              /* engines of role prefill that are up: before; with the least pressure */
-	struct planner_pressure now, then_; /* predicted for both */
+	int n_prefill, n_best;             /* engines of role prefill that are up: before; with the least pressure */
+	struct planner_pressure now, best; /* predicted for both */
 	int n_moves;
 	struct planner_move {
 		int engine, role;
@@ -104,6 +107,11 @@ struct planner {
 	double first_late, slow;              /* shares of the answers that ended lately */
 	double token_us; /* of a prompt's token on an engine with a backlog and nothing else to do; 0: not known */
 	double fixed_us; /* of a step; 0: not known */
+	/* Of steps without prompts on engines: their rows and microseconds, for the line through them; sums that decay.
+	 */
+	struct planner_steps {
+		double n, rows, us, rows_rows, rows_us;
+	} steps;
 	int direction, n_in_a_row;          /* of the best number, from the one now */
 	int moved;                          /* the direction of the last moves */
 	uint64_t moved_ns;                  /* when; 0: never */
@@ -123,7 +131,8 @@ struct planner_load {
 	int n;                        /* engines that are up */
 	double long_rate, short_rate; /* tokens per second */
 	double long_mean;             /* tokens; 0: there are no long prompts */
-	double prompt_us, row_us;     /* of a prompt's token on an engine of its own; of a row beside others */
+	double prompt_us, row_us;     /* of a prompt's token on an engine of its own; computing a row */
+	double decode_us;             /* of one more row in a step that decodes */
 	double fixed_us;              /* of a step */
 	double rows;                  /* decoding sequences */
 	double decode_rate;           /* tokens per second */

@@ -23,11 +23,22 @@ static double stretch(double share)
 	return rest > 1 / most_stretch ? 1 / rest : most_stretch * (1 + share);
 }
 
-/* The share of its time that an engine which also decodes has for prompts. */
-static double time_for_prompts(const struct planner_load *l, double step_us)
+/* The part of computing that hides behind reading weights. */
+static double hidden(const struct planner_load *l) { return l->row_us > 0 ? 1 - l->decode_us / l->row_us : 0; }
+
+/* The share of its time that an engine which also decodes `rows` has for prompts. */
+static double time_for_prompts(const struct planner_load *l, double rows)
 {
-	double share = l->tpot_us > 0 ? 1 - step_us / l->tpot_us : 0.5;
+	const double reading = (1 - hidden(l)) * l->fixed_us, decodes = l->row_us * rows;
+	double share = l->tpot_us > 0 ? 1 - (reading + decodes) / l->tpot_us : 0.5;
 	return share > 1 / most_stretch ? share : 1 / most_stretch;
+}
+
+/* How much longer steps take with prompts and decodes of these shares of the time. */
+static double stretch_by(const struct planner_load *l, double prompts, double decodes)
+{
+	double all = prompts + decodes, seen = (1 - hidden(l)) * prompts + decodes * (1 - hidden(l));
+	return stretch(all > saturated ? all : seen);
 }
 
 static double first_token(const struct planner_load *l, int n, double share)
@@ -39,22 +50,23 @@ static double first_token(const struct planner_load *l, int n, double share)
 }
 
 /* Time per token with so many rows, and where they settle: step = fixed + row · rate · step, by Little's law. */
-static double per_token(const struct planner_load *l, int n, double step_us, double prompts)
+static double per_token(const struct planner_load *l, int n, double rows, double prompts)
 {
-	double settled = l->fixed_us * stretch(prompts + l->decode_rate * l->row_us / 1e6 / n) / l->tpot_us;
-	return fmax(step_us * stretch(prompts) / l->tpot_us, fmin(settled, most_settled));
+	double now = (l->fixed_us + l->decode_us * rows) * stretch_by(l, prompts, 0);
+	double settled = l->fixed_us * stretch_by(l, prompts, l->decode_rate * l->row_us / 1e6 / n);
+	return fmax(now / l->tpot_us, fmin(settled / l->tpot_us, most_settled));
 }
 
 struct planner_pressure planner_predict(const struct planner_load *l, int n_prefill)
 {
 	struct planner_pressure p = {0};
 	int n = l->n - n_prefill;
-	double rows = (l->rows + l->waits) / n, step_us = l->fixed_us + l->row_us * rows;
+	double rows = (l->rows + l->waits) / n;
 	double tokens = l->short_rate + (n_prefill == 0 ? l->long_rate : 0);
 	if (l->long_mean > 0)
-		p.ttft = n_prefill > 0 ? first_token(l, n_prefill, 1) : first_token(l, n, time_for_prompts(l, step_us));
+		p.ttft = n_prefill > 0 ? first_token(l, n_prefill, 1) : first_token(l, n, time_for_prompts(l, rows));
 	if (l->tpot_us > 0)
-		p.tpot = per_token(l, n, step_us, tokens * l->row_us / 1e6 / n);
+		p.tpot = per_token(l, n, rows, tokens * l->row_us / 1e6 / n);
 	p.kv = l->kv / n / kv_full;
 	p.queue = l->waits / n / queue_full;
 	return p;

@@ -176,7 +176,8 @@ test('sluice plan: simulated arrangements with this machine\'s costs, the best f
   const r = plan(small, '--mix', '1:60:16', '--threads', '2', '--json');
   assert.equal(r.status, 0, r.stderr);
   const { arrangements } = JSON.parse(r.stdout);
-  assert.equal(arrangements.length, 12);
+  assert.equal(arrangements.length, 13);
+  assert.ok(arrangements.some((a) => a.keys.includes('engine.role=auto')));
   for (const [i, a] of arrangements.entries()) {
     assert.ok(a.requests_per_s > 0 && a.ttft_p50_ms <= a.ttft_p99_ms && a.ttft_p50_ms <= 2000, JSON.stringify(a));
     assert.ok(i === 0 || a.requests_per_s <= arrangements[i - 1].requests_per_s);

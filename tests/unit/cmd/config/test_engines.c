@@ -290,6 +290,32 @@ static void roles_that_change(void **state)
 	assert_int_equal(sluice_config_restart("planner.dwell"), RESTART_NOT);
 }
 
+/* An engine gets each priority's floor: of tiers that share one, the strictest. */
+static void floors_of_tiers(void **state)
+{
+	(void)state;
+	static const char *const tiers[] = {MODELS,
+					    "gateway.tiers.a.priority=0",
+					    "gateway.tiers.a.floor_tps=10",
+					    "gateway.tiers.b.priority=0",
+					    "gateway.tiers.b.floor_tps=5",
+					    "gateway.tiers.c.priority=3",
+					    "gateway.tiers.d.priority=5",
+					    "gateway.tiers.d.floor_tps=0"};
+	struct sluice_config cfg;
+	struct eng_model_config models[8];
+	struct eng_config out;
+	struct sl_err err;
+	assert_int_equal(sluice_config_load(&cfg, NULL, tiers, N(tiers), &err), 0);
+	assert_true(cfg.engine.models.n <= 8);
+	sluice_engine_config(&cfg, models, &out);
+	assert_int_equal(out.floor_us[0], 100000);
+	assert_int_equal(out.floor_us[3], 250000); /* reading speed */
+	assert_int_equal(out.floor_us[5], 0);
+	assert_int_equal(out.floor_us[7], 0); /* no tier has it */
+	sluice_config_free(&cfg);
+}
+
 /* Which engine gets the files and calls of a device's driver: one that names a device, or takes one where there is one,
  * and computes. */
 static void a_device_is_wanted(void **state)
@@ -329,6 +355,7 @@ int main(void)
 	    cmocka_unit_test(what_is_refused),
 	    cmocka_unit_test(roles),
 	    cmocka_unit_test(roles_that_change),
+	    cmocka_unit_test(floors_of_tiers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
