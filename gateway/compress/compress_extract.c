@@ -291,7 +291,7 @@ static int write_all(const struct extraction *e, const struct compress_facts *fa
 static int extract(struct extraction *e, size_t max_bytes, struct compress_facts *facts, struct sl_buf *out,
 		   struct compress_extract *r)
 {
-	size_t start = out->len, n_found;
+	size_t start = out->len, n_found = 0;
 	read_question(e, &e->all[e->n_all - 1]);
 	read_question(e, &e->all[0]);
 	survey(e);

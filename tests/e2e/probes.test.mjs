@@ -27,6 +27,6 @@ test('each kind of event has its probe, with five values', { skip: none }, () =>
 const NO_GDB = none || (spawnSync('gdb', ['--version']).error ? 'gdb is not installed' : false);
 
 test('a debugger finds them by name', { skip: NO_GDB }, () => {
-  const said = execFileSync('gdb', ['-batch', '-nx', '-ex', 'info probes stap sluice', SLUICE], { encoding: 'utf8' });
+  const said = execFileSync('gdb', ['-batch', '-nx', '-ex', 'info probes all sluice', SLUICE], { encoding: 'utf8' });
   for (const kind of kinds) assert.match(said, new RegExp(`sluice\\s+${kind}\\s+0x`), kind);
 });
