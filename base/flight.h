@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/probes.h"
 
 /* Numbers of the file's format: new ones go to the end. flight_kinds names them and their values. */
 enum flight_kind {
@@ -75,10 +76,32 @@ void flight_close(void);
 
 extern _Thread_local struct flight_ring *flight_own;
 
-/* An event of the calling thread; nothing if it has no ring. */
+/* kind is a constant where it is called, so one probe is left. */
+static inline void flight_probe(enum flight_kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
+{
+	switch (kind) {
+	case FLIGHT_STEP: PROBE5(step, a, b, c, d, e); break;
+	case FLIGHT_LANDED: PROBE5(landed, a, b, c, d, e); break;
+	case FLIGHT_PREEMPT: PROBE5(preempt, a, b, c, d, e); break;
+	case FLIGHT_START: PROBE5(start, a, b, c, d, e); break;
+	case FLIGHT_ADMIT: PROBE5(admit, a, b, c, d, e); break;
+	case FLIGHT_END: PROBE5(end, a, b, c, d, e); break;
+	case FLIGHT_REFUSE: PROBE5(refuse, a, b, c, d, e); break;
+	case FLIGHT_LOAD: PROBE5(load, a, b, c, d, e); break;
+	case FLIGHT_CASCADE: PROBE5(cascade, a, b, c, d, e); break;
+	case FLIGHT_ENGINE: PROBE5(engine, a, b, c, d, e); break;
+	case FLIGHT_STORE: PROBE5(store, a, b, c, d, e); break;
+	case FLIGHT_CONTROL: PROBE5(control, a, b, c, d, e); break;
+	case FLIGHT_NONE:
+	case FLIGHT_N_KINDS: break;
+	}
+}
+
+/* An event of the calling thread, and a probe; the event is not kept if the thread has no ring. */
 static inline void flight_note(enum flight_kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
 {
 	struct flight_ring *r = flight_own;
+	flight_probe(kind, a, b, c, d, e);
 	if (r == NULL)
 		return;
 	const unsigned long long n = atomic_load_explicit(&r->count, memory_order_relaxed);

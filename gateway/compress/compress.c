@@ -348,6 +348,39 @@ void compress_block_facts(const struct compress_chat *c, size_t block, struct co
 	compress_facts_choose(out, LEAST_WEIGHT);
 }
 
+/* ---- the last message ---- */
+
+static struct message *last_of(const struct compress_chat *c)
+{
+	struct message *m = &c->messages[c->n_messages - 1];
+	return is_role(m, "user") && json_is_string(json_object_get(m->json, "content")) ? m : NULL;
+}
+
+const char *compress_last_text(const struct compress_chat *c, size_t *n, uint64_t *estimate)
+{
+	const struct message *m = last_of(c);
+	*n = 0;
+	if (m == NULL)
+		return NULL;
+	*estimate = m->estimate;
+	return text_of(m->json, "content", n);
+}
+
+int compress_set_last_text(struct compress_chat *c, const char *text, size_t n)
+{
+	struct message *m = last_of(c);
+	json_t *v = m != NULL ? json_stringn(text, n) : NULL;
+	if (v == NULL)
+		return SL_EINVAL;
+	/* The parsed prompt is this chat's own. */
+	if (json_object_set_new((json_t *)(uintptr_t)m->json, "content", v) != 0)
+		return SL_ENOMEM;
+	c->estimate -= m->estimate;
+	m->estimate = estimate_of(m->json);
+	c->estimate += m->estimate;
+	return 0;
+}
+
 /* ---- writing ---- */
 
 /* NULL: no memory. json_copy would drop members when memory is short. */

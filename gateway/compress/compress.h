@@ -55,6 +55,11 @@ int compress_block_transcript(const struct compress_chat *c, size_t block, const
 /* The facts that the block's summary must keep; borrows c's texts. */
 void compress_block_facts(const struct compress_chat *c, size_t block, struct compress_facts *out);
 
+/* The text of the last message, if that is the user's, and its estimate; NULL: it is not, or has no text. */
+const char *compress_last_text(const struct compress_chat *c, size_t *n, uint64_t *estimate);
+/* Gives it another text. 0, SL_ENOMEM, SL_EINVAL: it is no UTF-8. */
+int compress_set_last_text(struct compress_chat *c, const char *text, size_t n);
+
 /* The summary becomes a system message or, for templates that don't allow one there, the beginning of the next user
  * message. */
 enum compress_form { COMPRESS_MESSAGE, COMPRESS_FOLDED };

@@ -46,10 +46,12 @@ struct compress_run {
 	int writer;            /* the model that writes summaries */
 	uint32_t limit, n_ctx; /* tokens of the answering model */
 	uint32_t n_before, n_trimmed, n_after;
-	uint64_t count_id; /* of the count in progress; 0: none */
-	bool counted;      /* it counts as one of its key's running requests */
-	bool late;         /* the time limit has passed: no more summaries */
-	size_t n_out;      /* blocks to remove */
+	uint32_t n_left;    /* of n_before, about, once the last message is extracted */
+	uint32_t extracted; /* paragraphs that it lost; 0: it is whole */
+	uint64_t count_id;  /* of the count in progress; 0: none */
+	bool counted;       /* it counts as one of its key's running requests */
+	bool late;          /* the time limit has passed: no more summaries */
+	size_t n_out;       /* blocks to remove */
 	int n_trims;
 	struct compress_summary *summaries; /* [n_out] */
 	size_t block;                       /* being summarized; counts down */

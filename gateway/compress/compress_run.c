@@ -5,8 +5,12 @@
  * left. Each removed block gets a summary of at most a quarter of its tokens; together they get at most a quarter of
  * the limit. If they don't fit, are too many, or time is short, the oldest blocks get none.
  *
+ * Where blocks alone can't make room, because the last message is too long, its paragraphs that matter are extracted
+ * (compress_extract.h) before blocks are removed.
+ *
  * compress_summary.c makes the summaries. A run counts as one of its key's running requests, like the answer it is for.
  */
+#include "gateway/compress/compress_extract.h"
 #include "gateway/compress/compress_priv.h"
 
 #include <stdio.h>
@@ -22,6 +26,9 @@ enum {
 	FIT_MS = 1000,  /* for the last count, after the time limit */
 };
 
+/* Of the limit, what an extracted message and what stays beside it take: counts and estimates differ. */
+#define EXTRACT_PART 0.9
+
 static const char heading[] = "Summary of the conversation so far: ";
 
 /* ---- metrics ---- */
@@ -31,6 +38,7 @@ static const char heading[] = "Summary of the conversation so far: ";
 	       "Requests whose conversation was shortened")
 REQUESTS(requests_summary, "summary");
 REQUESTS(requests_trim, "trim");
+REQUESTS(requests_extract, "extract");
 COUNTER(removed_tokens, "sluice_compressed_tokens_total", "Tokens of conversations that compression removed");
 
 /* ---- lifetime ---- */
@@ -161,13 +169,14 @@ static void finish_shorter(struct compress_run *r)
 	bool summarized = n_summaries(r, &stored) > 0;
 	uint32_t removed = r->n_before > r->n_trimmed ? r->n_before - r->n_trimmed : 0;
 	uint32_t summary = summarized && r->n_after > r->n_trimmed ? r->n_after - r->n_trimmed : 0;
-	metric_add(summarized ? &requests_summary : &requests_trim, 1);
+	const char *how = summarized ? "summary" : r->n_out > 0 ? "trim" : "extract";
+	metric_add(summarized ? &requests_summary : r->n_out > 0 ? &requests_trim : &requests_extract, 1);
 	metric_add(&removed_tokens, removed);
 	snprintf(r->told, sizeof r->told,
 		 "\"compressed\":{\"removed_messages\":%zu,\"removed_tokens\":%u,\"summary_tokens\":%u,\"how\":\"%s\","
-		 "\"cached\":%s}",
-		 compress_n_messages(r->chat, r->n_out), removed, summary, summarized ? "summary" : "trim",
-		 stored ? "true" : "false");
+		 "\"cached\":%s,\"removed_paragraphs\":%u}",
+		 compress_n_messages(r->chat, r->n_out), removed, summary, how, stored ? "true" : "false",
+		 r->extracted);
 	finish(r, written(r), r->told);
 }
 
@@ -230,7 +239,7 @@ static uint32_t room_for(const struct compress_run *r, size_t n)
 static size_t guess(const struct compress_run *r, size_t least)
 {
 	size_t n = 0, most = compress_n_blocks(r->chat);
-	double left = r->n_before, scale = left / (double)(compress_estimate(r->chat) + 1);
+	double left = r->n_left, scale = left / (double)(compress_estimate(r->chat) + 1);
 	for (; n < most && (n < least || left + room_for(r, n) > r->limit); n++)
 		left -= (double)compress_block_estimate(r->chat, n) * scale;
 	return n;
@@ -256,12 +265,43 @@ static void on_trimmed(struct compress_run *r, const struct proto_counted *m)
 	}
 	r->n_trimmed = m->n_tokens;
 	r->room = room_for(r, r->n_out);
-	if (r->mode == COMPRESS_SUMMARY)
+	if (r->mode == COMPRESS_SUMMARY && r->n_out > 0)
 		r->summaries = sl_zalloc_n(r->n_out, sizeof *r->summaries);
 	if (r->summaries != NULL)
 		compress_summarize(r);
 	else
 		compress_fit(r);
+}
+
+/* Tokens, about, that blocks can't free. */
+static double fixed_tokens(const struct compress_run *r)
+{
+	uint64_t fixed = compress_estimate(r->chat);
+	for (size_t i = 0; i < compress_n_blocks(r->chat); i++)
+		fixed -= compress_block_estimate(r->chat, i);
+	return (double)fixed;
+}
+
+/* Shortens the last message so far that without any block the prompt fits; nothing where it does anyway, or where the
+ * message can't be divided. */
+static void extract_last(struct compress_run *r)
+{
+	double scale = (double)r->n_before / (double)(compress_estimate(r->chat) + 1), fixed = fixed_tokens(r) * scale;
+	struct compress_extract got;
+	struct sl_buf text;
+	size_t n;
+	uint64_t estimate = 0;
+	const char *last = compress_last_text(r->chat, &n, &estimate);
+	double own = (double)estimate * scale, others = fixed - own, room = EXTRACT_PART * r->limit - others;
+	if (fixed <= r->limit || last == NULL || room <= 0 || own <= room)
+		return;
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	int rc = compress_extract(last, n, (size_t)((double)n * room / own), &text, &got);
+	if (rc == 0 && text.len < n && compress_set_last_text(r->chat, (const char *)buf_data(&text), text.len) == 0) {
+		r->extracted = (uint32_t)(got.n_paragraphs - got.n_kept);
+		r->n_left = (uint32_t)((double)compress_estimate(r->chat) * scale);
+	}
+	buf_dispose(&text);
 }
 
 static void on_counted(void *ctx, const struct proto_counted *m)
@@ -275,8 +315,12 @@ static void on_counted(void *ctx, const struct proto_counted *m)
 	} else if (m == NULL || m->error != PROTO_ERR_NONE || m->n_tokens <= r->limit) {
 		leave_unchanged(r);
 	} else {
-		r->n_before = m->n_tokens;
-		trim(r, 1);
+		r->n_before = r->n_left = m->n_tokens;
+		extract_last(r);
+		if (r->extracted == 0 && compress_n_blocks(r->chat) == 0)
+			leave_unchanged(r);
+		else
+			trim(r, r->extracted == 0);
 	}
 }
 
@@ -322,11 +366,13 @@ static bool count_running(struct compress_run *r)
 	return r->counted;
 }
 
-/* Can any block be removed? False also without memory. */
+/* Can any block be removed, or the last message be shortened? False also without memory. */
 static bool may_shorten(struct compress_run *r)
 {
+	size_t n;
+	uint64_t estimate;
 	return compress_chat_read(r->ask.prompt.at, r->ask.prompt.n, r->n_ctx / 16 * 3, &r->chat) == 0 &&
-	       compress_n_blocks(r->chat) > 0;
+	       (compress_n_blocks(r->chat) > 0 || compress_last_text(r->chat, &n, &estimate) != NULL);
 }
 
 static uint32_t limit_for(const struct exchange *x, const struct compress_ask *ask)

@@ -55,6 +55,24 @@ describe('with the echo engine', () => {
     assert.equal(r.choices[0].message.content.trim(), 'Good bye');
   });
 
+  test('of one long message the paragraphs that matter are extracted', async () => {
+    const before = await requests(server, 'extract');
+    const filler = (i) => `paragraph ${letters(i)} ${and(8)}`;
+    const parts = ['Please read this.', ...Array.from({ length: 20 }, (_, i) => filler(i)), 'the bicycle was left with Marlow at the station.', ...Array.from({ length: 20 }, (_, i) => filler(i + 20)),
+      'they paid $4,250 for it.', 'Where is the bicycle?'];
+    const r = await ask(free, [{ role: 'system', content: 'Be kind.' }, { role: 'user', content: parts.join('\n\n') }], { max_tokens: 100 });
+    const c = r.sluice.compressed, said = r.choices[0].message.content;
+    assert.equal(c.how, 'extract');
+    assert.ok(c.removed_paragraphs > 20 && c.removed_tokens > 500 && c.removed_messages === 0, JSON.stringify(c));
+    assert.ok(r.usage.prompt_tokens <= LIMIT, JSON.stringify(r.usage));
+    // The echo says what it was sent.
+    for (const part of ['Please read this.', 'Marlow at the station', '[…]']) assert.ok(said.includes(part), said);
+    assert.equal(await requests(server, 'extract'), before + 1);
+    // Beside turns that can go, it stays as it is where these make room enough.
+    const both = await ask(free, [...early(20), { role: 'user', content: parts.slice(0, 12).join('\n\n') }]);
+    assert.deepEqual([both.sluice.compressed.how, both.sluice.compressed.removed_paragraphs], ['trim', 0]);
+  });
+
   test('one that would not fit is trimmed and answered', async () => {
     const before = await requests(server, 'trim');
     const r = await ask(free, [{ role: 'system', content: 'Be kind.' }, ...early(20), bye]), c = r.sluice.compressed;
