@@ -21,11 +21,10 @@ struct grammar_cache {
 	pthread_mutex_t lock;
 	uint64_t clock;
 	struct entry entries[GRAMMAR_CACHE_ENTRIES];
-	struct {
-		uint64_t digest; /* of its tokenizer */
-		struct grammar_vocab *vocab;
+	struct kept_vocab {
+		uint64_t digest, used;       /* of its tokenizer */
+		struct grammar_vocab *vocab; /* NULL: free */
 	} vocabs[GRAMMAR_CACHE_VOCABS];
-	int n_vocabs;
 };
 
 int grammar_cache_create(struct grammar_cache **out)
@@ -45,8 +44,9 @@ void grammar_cache_destroy(struct grammar_cache *c)
 	for (int i = 0; i < GRAMMAR_CACHE_ENTRIES; i++)
 		if (c->entries[i].grammar != NULL)
 			grammar_unref(c->entries[i].grammar);
-	for (int i = 0; i < c->n_vocabs; i++)
-		grammar_vocab_unref(c->vocabs[i].vocab);
+	for (int i = 0; i < GRAMMAR_CACHE_VOCABS; i++)
+		if (c->vocabs[i].vocab != NULL)
+			grammar_vocab_unref(c->vocabs[i].vocab);
 	pthread_mutex_destroy(&c->lock);
 	sl_free(c);
 }
@@ -55,18 +55,24 @@ void grammar_cache_destroy(struct grammar_cache *c)
 
 static struct grammar_vocab *find_vocab(struct grammar_cache *c, uint64_t digest)
 {
-	for (int i = 0; i < c->n_vocabs; i++)
-		if (c->vocabs[i].digest == digest)
+	for (int i = 0; i < GRAMMAR_CACHE_VOCABS; i++)
+		if (c->vocabs[i].vocab != NULL && c->vocabs[i].digest == digest) {
+			c->vocabs[i].used = ++c->clock;
 			return grammar_vocab_ref(c->vocabs[i].vocab);
+		}
 	return NULL;
 }
 
+/* In a free place, or in that of the least recently used one. */
 static void keep_vocab(struct grammar_cache *c, uint64_t digest, struct grammar_vocab *v)
 {
-	if (c->n_vocabs == GRAMMAR_CACHE_VOCABS)
-		return; /* more tokenizers than entries: further ones are rebuilt for each constraint */
-	c->vocabs[c->n_vocabs].digest = digest;
-	c->vocabs[c->n_vocabs++].vocab = grammar_vocab_ref(v);
+	struct kept_vocab *at = &c->vocabs[0];
+	for (int i = 1; i < GRAMMAR_CACHE_VOCABS && at->vocab != NULL; i++)
+		if (c->vocabs[i].vocab == NULL || c->vocabs[i].used < at->used)
+			at = &c->vocabs[i];
+	if (at->vocab != NULL)
+		grammar_vocab_unref(at->vocab);
+	*at = (struct kept_vocab){digest, ++c->clock, grammar_vocab_ref(v)};
 }
 
 static bool is_same(const struct entry *a, const struct entry *b)

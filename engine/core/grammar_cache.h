@@ -4,7 +4,7 @@
  * workers, the compiler). Compilation runs outside the lock, so two requests may compile the same constraint at once.
  *
  * Bounded: the least recently used constraint is evicted, and a tenant at its share of the entries evicts one of its
- * own. Grammars in use outlive their entry.
+ * own; likewise the least recently used vocabulary. Grammars and vocabularies in use outlive their entry.
  */
 #ifndef ENGINE_GRAMMAR_CACHE_H
 #define ENGINE_GRAMMAR_CACHE_H

@@ -115,6 +115,7 @@ export class Sidebar {
     const isSearch = this.#query !== '';
     const chats = isSearch ? this.#search.find(this.#shown.chats, this.#query) : this.#shown.chats;
     const focused = document.activeElement?.closest?.('.history [data-id]')?.dataset.id;
+    const drawn = document.activeElement?.matches?.('.history .more') ? this.#el.history.querySelectorAll('[data-id]').length : 0;
     const top = this.#el.history.scrollTop;
     const nodes = [];
     let group = null;
@@ -134,6 +135,7 @@ export class Sidebar {
     this.#el.history.scrollTop = top;
     this.#el.searchStatus.textContent = isSearch ? (chats.length > 0 ? t('found', { n: chats.length }) : t('foundNone')) : '';
     if (focused) this.#el.history.querySelector(`[data-id="${CSS.escape(focused)}"] .chat-open`)?.focus();
+    if (drawn > 0) this.#el.history.querySelectorAll('.chat-open')[drawn]?.focus(); // goes on where more begins
   }
 
   #row(chat, isCurrent, isRunning) {

@@ -150,7 +150,7 @@ test('bench serve: conversations, recorded traffic, the highest load within a ta
   assert.deepEqual([replayed.requests, replayed.failed], [8, 0]);
   assert.ok(replayed.completion_tokens <= lines.reduce((sum, x) => sum + x.tokens_out, 0));
   // What it finds depends on the machine; that it is what the points say does not.
-  const sweep = await serve('--sweep', '--slo-ttft', '700', '--rate', '16', '--seconds', '0.5', '--streams', '50', '--prompt-tokens', '10', '--max-tokens', '4', '--plot', plot);
+  const sweep = await serve('--sweep', '--slo-ttft', '700', '--rate', '16', '--seconds', '0.2', '--streams', '50', '--prompt-tokens', '10', '--max-tokens', '4', '--plot', plot);
   assert.ok(sweep.status === 0 || /no load was within/.test(sweep.err), sweep.err);
   const found = JSON.parse(sweep.out);
   assert.equal(found.rate, Math.max(0, ...found.points.filter((x) => x.share >= 0.95).map((x) => x.rate)));

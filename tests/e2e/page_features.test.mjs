@@ -139,12 +139,31 @@ async function leavePage(page, options) {
   idle.set(place.name, page);
 }
 
+/** What is done with the keyboard alone. */
+function keyboardOf(page) {
+  /** From where the focus is, with one key. name: a test id, or #id. */
+  const tabTo = async (name, key = 'Shift+Tab', most = 80) => {
+    for (let i = 0; i < most; i++) {
+      if (await page.evaluate((n) => (n.startsWith('#') ? `#${document.activeElement.id}` : document.activeElement.dataset.testid) === n, name)) return;
+      await page.keyboard.press(key);
+    }
+    assert.fail(`${name} cannot be reached`);
+  };
+  const key = (name) => page.keyboard.press(name);
+  const use = async (name, direction) => {
+    await tabTo(name, direction);
+    await key('Enter');
+  };
+  return { tabTo, key, use, type: (text) => page.keyboard.type(text), drawer: () => (place.isPhone ? use('sidebar-open') : null),
+    focused: () => page.evaluate(() => document.activeElement.dataset.testid ?? document.activeElement.id) };
+}
+
 async function visit({ at = mock.page, ...options } = {}) {
   const page = await takePage(options), context = page.context();
   await page.goto(at);
   await page.locator(ready).waitFor();
   return {
-    context, page,
+    context, page, ...keyboardOf(page),
     el: (name) => page.locator(id(name)),
     ask: async (text) => {
       await page.fill(id('composer'), text);
@@ -152,14 +171,6 @@ async function visit({ at = mock.page, ...options } = {}) {
     },
     done: () => page.locator(id('message-assistant')).last().locator(`${id('regenerate')}, ${id('try-again')}`).waitFor(),
     side: () => side(page),
-    /** From where the focus is, with Shift + Tab alone. name: a test id, or #id. */
-    tabTo: async (name, key = 'Shift+Tab') => {
-      for (let i = 0; i < 80; i++) {
-        if (await page.evaluate((n) => (n.startsWith('#') ? `#${document.activeElement.id}` : document.activeElement.dataset.testid) === n, name)) return;
-        await page.keyboard.press(key);
-      }
-      assert.fail(`${name} cannot be reached`);
-    },
     bubbles: () => page.locator('.bubble').allTextContents(),
     answers: () => page.locator(id('answer-text')).allTextContents(),
     close: async () => {
@@ -492,14 +503,7 @@ feature('a model that loads is waited for with its percent; without a key a firs
 
 feature('every feature is reached and used with the keyboard alone', async () => {
   const v = await visit();
-  const key = (name) => v.page.keyboard.press(name);
-  const type = (text) => v.page.keyboard.type(text);
-  const use = async (name, direction) => {
-    await v.tabTo(name, direction);
-    await key('Enter');
-  };
-  const drawer = () => (place.isPhone ? use('sidebar-open') : null);
-  const focused = () => v.page.evaluate(() => document.activeElement.dataset.testid ?? document.activeElement.id);
+  const { key, type, use, drawer, focused } = v;
   mock.next({ text: 'one', reasoning: 'hm', calls: [['f', '{}']] }, { text: 'two' }, { text: 'to the edit: $x^2$\n\n```c\nint x;\n```', finish: 'length' }, { text: ' and on' });
   await type('River question');
   await key('Enter');
@@ -729,6 +733,76 @@ feature('a history too long for localStorage goes on in IndexedDB: opened, found
   await v.side();
   await v.page.fill(id('search'), 'needle');
   await v.page.locator('.no-chats').waitFor();
+  await v.close();
+});
+
+feature('what IndexedDB has is found, opened, continued, changed, kept on the server, exported and deleted with the keyboard alone', async () => {
+  const v = await visit({ alone: true });
+  const { key, type, use, drawer, focused, tabTo } = v;
+  const chats = Array.from({ length: 60 }, (_, i) => ({ id: `abcd${i.toString(16).padStart(4, '0')}`, title: `Chat number ${i}`, titled: 1, created: 1 + i, updated: 1000 + i, messages: [
+    { id: 'a1', at: 1, parent: '', role: 'user', text: `question ${i}` }, { id: 'a2', at: 1, parent: 'a1', role: 'assistant', text: `${i === 0 ? 'needle, ' : ''}answer ${i}`, model: 'm', end: 'stop' },
+    { id: 'a3', at: 2, parent: 'a1', alt: true, role: 'assistant', text: 'another', model: 'm', end: 'stop' }] }));
+  const buffer = Buffer.from(JSON.stringify({ format: 'sluice-chats', version: 1, chats }));
+  await v.page.setInputFiles(id('import-input'), { name: 'c.json', mimeType: 'application/json', buffer }); // that keys open its dialog: above
+  await v.page.locator('#notice', { hasText: 'Imported: 60.' }).waitFor();
+  assert.equal((await archived(v.page)).length, 180, 'an import goes there');
+
+  await drawer();
+  assert.equal(await v.el('chat').count(), 50);
+  await tabTo('export-all', place.isPhone ? 'Tab' : 'Shift+Tab', 300);
+  await key('Shift+Tab'); // to the button that draws more, which it does by itself where it comes into view
+  await v.page.waitForFunction(() => [...document.querySelectorAll('[data-testid="chat"]')].indexOf(document.activeElement.closest('[data-id]')) >= 50);
+  await tabTo('search', 'Shift+Tab', 300);
+  await type('needle');
+  await v.el('snippet').waitFor();
+  await key('ArrowDown');
+  await key('Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'needle, answer 0' }).waitFor();
+  assert.deepEqual([await v.bubbles(), await v.el('versions').textContent()], [['question 0'], '1/2'], 'the version that has it');
+  await use('versionNext');
+  assert.deepEqual(await v.answers(), ['another']);
+  await key('ArrowLeft');
+  assert.deepEqual(await v.answers(), ['needle, answer 0']);
+
+  mock.next({ text: 'and then' }, { text: 'to the edit' });
+  await tabTo('composer', 'Tab');
+  await type('And then?');
+  await key('Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'and then' }).waitFor();
+  await v.done();
+  assert.deepEqual(sent().messages.map((m) => m.content), ['question 0', 'needle, answer 0', 'And then?']);
+  await tabTo('composer', 'Tab');
+  await key('ArrowUp');
+  await type(' Edited');
+  await key('Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'to the edit' }).waitFor();
+  await v.done();
+  assert.deepEqual(sent().messages.at(-1).content, 'And then? Edited');
+  await use('options-open');
+  await tabTo('opt-server', 'Tab');
+  await key('Space');
+  await key('Enter');
+  await v.el('chip-server').waitFor();
+  assert.ok(await until(() => mock.conversations.size === 1, 30_000));
+
+  await drawer();
+  await tabTo('search', place.isPhone ? 'Tab' : 'Shift+Tab');
+  await key('Escape'); // all chats again, of which this one is the newest
+  await use('rename', 'Tab');
+  await key('ControlOrMeta+a');
+  await type('By keys');
+  await key('Enter');
+  await v.page.locator('.chat-title', { hasText: 'By keys' }).waitFor();
+  await tabTo('search');
+  await type('By keys');
+  await v.page.locator('#group-found', { hasText: 'Found: 1' }).waitFor();
+  const all = JSON.parse(await saved(v.page, () => use('export-all', 'Tab')));
+  const mine = all.chats.find((c) => c.id === 'abcd0000');
+  assert.deepEqual([all.chats.length, mine.title, mine.messages.length, all.chats.every((c) => c.messages.length >= 3)], [60, 'By keys', 7, true]);
+  await use('remove');
+  await use('remove-yes', 'Tab');
+  await v.page.locator('.no-chats').waitFor();
+  assert.ok(await until(async () => !(await archived(v.page)).some((k) => k.startsWith('abcd0000')), 30_000), 'gone from the archive, too');
   await v.close();
 });
 

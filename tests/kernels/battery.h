@@ -818,9 +818,11 @@ static inline const char *battery_part(const struct kn_ops *o, int part)
 				.max_rows = battery_parts[part].max_rows,
 				.max_width = 4096,
 				.pad_rows = battery_parts[part].pad_rows};
-	struct rig rigs[2] = {{.o = kn_available()[0]}, {.o = o}};
+	static struct rig rigs[2];
 	struct sl_err err;
 	state = 1;
+	rigs[0] = (struct rig){.o = kn_available()[0]};
+	rigs[1] = (struct rig){.o = o};
 	for (int i = 0; i < 2; i++)
 		if (rigs[i].o->open(&cfg, &rigs[i].b, &err) != 0)
 			return "a table does not open";

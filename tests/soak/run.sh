@@ -93,12 +93,13 @@ export THOROUGH=1
 log=$out/test_conversation_faults.log
 timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/conversation/test_conversation_faults" >"$log" 2>&1 </dev/null
 result "every allocation of a conversation" $? "$log"
-for t in test_families test_recurrent; do
+for f in "$folder"/tests/unit/engine/core/test_{families,recurrent,windows,latent,invariance} "$folder/tests/kernels/test_steps"; do
+	t=${f##*/}
 	log=$out/$t.log
-	timeout -k 5 $((300 * slow)) "$folder/tests/unit/engine/core/$t" >"$log" 2>&1 </dev/null
+	timeout -k 5 $((300 * slow)) "$f" >"$log" 2>&1 </dev/null
 	result "$t, the whole of it" $? "$log"
 done
-for t in nonces hostile_requests page_stream; do
+for t in nonces hostile_requests page_stream page_features; do
 	log=$out/$t.log
 	SLUICE=$PWD/$folder/sluice timeout -k 10 $((600 * slow)) node --test "tests/e2e/$t.test.mjs" >"$log" 2>&1 </dev/null
 	result "$t, the whole of it" $? "$log"
