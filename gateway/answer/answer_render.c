@@ -134,7 +134,7 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 }
 
 /* The log probabilities of what was sent: kept with its text where that is kept. */
-static int settle_logprobs(struct answer *a, struct answer_choice *c)
+static int settle_logprobs(const struct answer *a, struct answer_choice *c)
 {
 	int rc = 0;
 	if (!a->out.wants_logprobs)
