@@ -543,6 +543,7 @@ enum proto_fault {
 	PROTO_FAULT_CUT,       /* the stream ended before the answer */
 	PROTO_FAULT_STALL,     /* silence */
 	PROTO_FAULT_SLOW,      /* over the bound on the whole answer */
+	PROTO_FAULT_AWAY,      /* 503, or an error within a stream that says that its engine is not there */
 	PROTO_FAULTS,
 };
 

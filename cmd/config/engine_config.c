@@ -140,10 +140,10 @@ static int upstream_models(const struct sluice_config *cfg, struct eng_remote_mo
 	const struct conf_strings *serves = &cfg->engine.serves;
 	size_t n = serves->n > 0 ? serves->n : u->models.n;
 	for (size_t i = 0; i < n; i++) {
-		const struct upstream_model_settings *m =
-		    serves->n > 0 ? find_upstream_model(u, serves->items[i])
-				  : LIST_AT(u->models, const struct upstream_model_settings, i);
-		out[i] = (struct eng_remote_model){.name = serves->n > 0 ? serves->items[i] : m->name, .model = ""};
+		const char *name = serves->n > 0 ? serves->items[i]
+						 : LIST_AT(u->models, const struct upstream_model_settings, i)->name;
+		const struct upstream_model_settings *m = find_upstream_model(u, name);
+		out[i] = (struct eng_remote_model){.name = name, .model = ""};
 		if (m == NULL)
 			continue;
 		out[i].model = m->model;

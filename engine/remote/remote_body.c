@@ -244,9 +244,9 @@ static int put_constraint(struct sl_buf *out, const struct proto_submit *s, enum
 
 /* ---- prompts ---- */
 
-static int put_ids(struct sl_buf *out, struct proto_str prompt)
+static int put_ids(struct sl_buf *out, const char *name, struct proto_str prompt)
 {
-	int rc = buf_append_str(out, ",\"prompt\":[");
+	int rc = buf_printf(out, ",\"%s\":[", name);
 	for (size_t i = 0; rc == 0 && i + 4 <= prompt.n; i += 4) {
 		const uint8_t *p = (const uint8_t *)prompt.at + i;
 		uint32_t id = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -260,7 +260,7 @@ static int put_prompt(const struct proto_submit *s, enum eng_remote_dialect dial
 {
 	if (s->prompt_kind == PROTO_PROMPT_CHAT)
 		return remote_chat_put(s, dialect, out, why);
-	return s->prompt_kind == PROTO_PROMPT_TOKENS ? put_ids(out, s->prompt)
+	return s->prompt_kind == PROTO_PROMPT_TOKENS ? put_ids(out, "prompt", s->prompt)
 						     : put_named(out, "prompt", s->prompt, false);
 }
 
@@ -272,11 +272,13 @@ static int put_model(struct sl_buf *out, const char *model)
 
 static int put_input(const struct proto_submit *s, const char *model, struct sl_buf *out, struct remote_refusal *why)
 {
-	if (s->prompt_kind != PROTO_PROMPT_INPUT && s->prompt_kind != PROTO_PROMPT_TEXT)
-		return remote_refuse(why, PROTO_ERR_BAD_REQUEST, "The server that runs this model embeds texts only.");
+	bool ids = s->prompt_kind == PROTO_PROMPT_TOKENS;
+	if (!ids && s->prompt_kind != PROTO_PROMPT_INPUT && s->prompt_kind != PROTO_PROMPT_TEXT)
+		return remote_refuse(why, PROTO_ERR_BAD_REQUEST,
+				     "The server that runs this model embeds texts and tokens only.");
 	int rc = put_model(out, model);
 	if (rc == 0)
-		rc = put_named(out, "input", s->prompt, false);
+		rc = ids ? put_ids(out, "input", s->prompt) : put_named(out, "input", s->prompt, false);
 	return rc == 0 ? buf_append_str(out, ",\"encoding_format\":\"float\"}") : rc;
 }
 

@@ -378,7 +378,8 @@ static void take_usage(struct remote_answer *a, const json_t *usage)
 static bool take_error(struct remote_answer *a, const json_t *error)
 {
 	const char *text = json_string_value(json_is_string(error) ? error : json_object_get(error, "message"));
-	return fail(a, PROTO_FAULT_SERVER, text != NULL ? text : "an error event");
+	const char *code = json_string_value(json_object_get(error, "code"));
+	return fail(a, remote_fault_of_error(code != NULL ? code : ""), text != NULL ? text : "an error event");
 }
 
 static bool take_chunk(struct remote_answer *a, const json_t *root)

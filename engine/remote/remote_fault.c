@@ -40,6 +40,7 @@ static const struct {
     [PROTO_FAULT_CUT] = {"cut", PROTO_ERR_INTERNAL, true,
 			 "The model's server closed the connection before its answer was complete."},
     [PROTO_FAULT_STALL] = {"stall", PROTO_ERR_INTERNAL, true, "The model's server fell silent."},
+    [PROTO_FAULT_AWAY] = {"away", PROTO_ERR_NOT_READY, true, "The model's server can't serve requests now."},
     [PROTO_FAULT_SLOW] = {"slow", PROTO_ERR_INTERNAL, false, "The answer of the model's server took too long."},
 };
 
@@ -71,6 +72,21 @@ bool remote_error_read(const char *json, size_t n, struct remote_error *out)
 	copy_line(out->param, sizeof out->param, json_object_get(error, "param"));
 	json_decref(root);
 	return out->message[0] != '\0';
+}
+
+enum proto_fault remote_fault_of_error(const char *code)
+{
+	static const struct {
+		const char *code;
+		enum proto_fault fault;
+	} known[] = {{"overloaded", PROTO_FAULT_LIMITED},
+		     {"overloaded_error", PROTO_FAULT_LIMITED},
+		     {"rate_limit_exceeded", PROTO_FAULT_LIMITED},
+		     {"engine_unavailable", PROTO_FAULT_AWAY}};
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (strcmp(code, known[i].code) == 0)
+			return known[i].fault;
+	return PROTO_FAULT_SERVER;
 }
 
 /* What a refusal is about. */

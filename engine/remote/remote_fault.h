@@ -30,6 +30,9 @@ struct remote_error {
 };
 bool remote_error_read(const char *json, size_t n, struct remote_error *out);
 
+/* Of an error's code: a full server is not a broken one. SERVER: it says nothing of that. */
+enum proto_fault remote_fault_of_error(const char *code);
+
 /* Does the fault say that the upstream as a whole can't be used? */
 bool remote_fault_breaks(enum proto_fault fault);
 /* May the same request be sent again? Only while no byte of a response came. */

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/http/curl_library.h"
 #include "base/text.h"
+#include "engine/remote/remote_fault.h"
 
 enum {
 	ERROR_TEXT_MAX = 64 << 10, /* of an error's body */
@@ -106,6 +107,7 @@ static enum proto_fault fault_of_status(int status)
 	case 403: return PROTO_FAULT_KEY;
 	case 404: return PROTO_FAULT_NO_MODEL;
 	case 429: return PROTO_FAULT_LIMITED;
+	case 503: return PROTO_FAULT_AWAY;
 	default:
 		return status >= 500   ? PROTO_FAULT_SERVER
 		       : status >= 400 ? PROTO_FAULT_REFUSED
@@ -116,11 +118,17 @@ static enum proto_fault fault_of_status(int status)
 
 static void judge_status(struct remote_call *c)
 {
+	struct remote_error e;
 	char why[64];
 	if (c->status >= 200 && c->status < 300)
 		return;
 	snprintf(why, sizeof why, "status %d", c->status);
-	remote_call_fail(c, fault_of_status(c->status), why);
+	enum proto_fault fault = fault_of_status(c->status);
+	if (fault == PROTO_FAULT_AWAY && c->text.len > 0 &&
+	    remote_error_read((const char *)buf_data(&c->text), c->text.len, &e) &&
+	    remote_fault_of_error(e.code) == PROTO_FAULT_LIMITED)
+		fault = PROTO_FAULT_LIMITED;
+	remote_call_fail(c, fault, why);
 }
 
 /* ---- what libcurl calls ---- */

@@ -133,21 +133,31 @@ static int take_logprobs(struct answer *a, struct answer_run *run, struct answer
 	return rc;
 }
 
+/* The log probabilities of what was sent: kept with its text where that is kept. */
+static int settle_logprobs(const struct answer *a, struct answer_choice *c)
+{
+	int rc = 0;
+	if (!a->out.wants_logprobs)
+		return 0;
+	if (a->out.keep_text && c->logprobs[0].len > 0) {
+		if (c->logprobs[ANSWER_SENT].len > 0)
+			rc = buf_append_str(&c->logprobs[ANSWER_SENT], ",");
+		if (rc == 0)
+			rc = buf_append(&c->logprobs[ANSWER_SENT], buf_data(&c->logprobs[0]), c->logprobs[0].len);
+	}
+	for (int i = 0; i < ANSWER_LISTS; i++)
+		buf_clear(&c->logprobs[i], SIZE_MAX);
+	return rc;
+}
+
 static int tell_text(struct answer *a, struct sl_buf *out, unsigned index, const char *text, size_t n)
 {
 	struct answer_choice *c = &a->choices[index];
 	int rc = a->format->text(a, out, index, text, n);
-	if (rc == 0 && a->out.keep_text) {
+	if (rc == 0 && a->out.keep_text)
 		rc = buf_append(&c->text, text, n);
-		if (rc == 0 && c->logprobs[ANSWER_SENT].len > 0 && c->logprobs[0].len > 0)
-			rc = buf_append_str(&c->logprobs[ANSWER_SENT], ",");
-		if (rc == 0 && c->logprobs[0].len > 0)
-			rc = buf_append(&c->logprobs[ANSWER_SENT], buf_data(&c->logprobs[0]), c->logprobs[0].len);
-	}
 	buf_clear(&c->ids, SIZE_MAX);
-	for (int i = 0; a->out.wants_logprobs && i < ANSWER_LISTS; i++)
-		buf_clear(&c->logprobs[i], SIZE_MAX);
-	return rc;
+	return rc == 0 ? settle_logprobs(a, c) : rc;
 }
 
 /* As tell_text, of an answer that is split. Log probabilities go with the content's events; of other items there are
@@ -159,9 +169,7 @@ static int tell_items(struct answer *a, struct answer_run *run, unsigned index, 
 	unsigned before = c->parts != NULL ? c->parts->n_told : 0;
 	int rc = answer_parts_feed(a, run, index, chunk->first_token, chunk->n_tokens, chunk->text, out);
 	bool told = c->parts != NULL && c->parts->n_told != before;
-	for (int i = 0; told && a->out.wants_logprobs && i < ANSWER_LISTS; i++)
-		buf_clear(&c->logprobs[i], SIZE_MAX);
-	return rc;
+	return rc == 0 && told ? settle_logprobs(a, c) : rc;
 }
 
 static const char *reason_of(enum proto_finish finish) { return finish == PROTO_FINISH_LENGTH ? "length" : "stop"; }
@@ -182,6 +190,8 @@ static int close_choice(struct answer *a, struct answer_run *run, struct sl_buf 
 	c->reason = reason;
 	if (a->split != NULL) {
 		rc = answer_parts_finish(a, run, index, out);
+		if (rc == 0 && out != NULL)
+			rc = settle_logprobs(a, c);
 		reason = reason_with_calls(a, index, reason);
 	} else if (c->logprobs[0].len > 0 || c->ids.len > 0) { /* of tokens that had no text of their own */
 		rc = tell_text(a, out, index, "", 0);

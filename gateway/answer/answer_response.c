@@ -213,14 +213,13 @@ static int item(struct answer *a, struct sl_buf *out, unsigned index, const stru
 	static const char *const deltas[] = {[ANSWER_CONTENT] = "response.output_text.delta",
 					     [ANSWER_REASONING] = "response.reasoning_text.delta",
 					     [ANSWER_CALL] = "response.function_call_arguments.delta"};
-	(void)index;
 	if (e == ANSWER_ITEM_OPEN)
 		return open_item(a, out, item);
 	if (e == ANSWER_ITEM_CLOSE)
 		return close_item(a, out, item);
 	json_t *members = position(a, item, "delta", json_stringn(at, n));
 	if (members != NULL && item->kind == ANSWER_CONTENT &&
-	    json_object_set_new(members, "logprobs", json_array()) != 0) {
+	    json_object_set_new(members, "logprobs", response_logprobs(&a->choices[index].logprobs[0])) != 0) {
 		json_decref(members);
 		members = NULL;
 	}

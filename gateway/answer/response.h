@@ -56,6 +56,8 @@ enum { RESPONSE_ITEM_ID_BYTES = ANSWER_ID_BYTES + 16 };
 void response_item_id(const struct answer *a, const struct answer_item *item, char out[RESPONSE_ITEM_ID_BYTES]);
 /* It is made, and not kept as its client asked: it ends as failed, with all of its output. */
 bool response_is_unkept(const struct response *r);
+/* A list of log probabilities without brackets as a JSON array. NULL: no memory. */
+json_t *response_logprobs(const struct sl_buf *from);
 /* The one part of its content. */
 json_t *response_part(const struct answer *a, bool open);
 /* "msg_…", from the answer's id. */

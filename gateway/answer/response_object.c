@@ -131,12 +131,9 @@ static json_t *usage_of(const struct answer *a)
 			 "total_tokens", (json_int_t)u.n_prompt + u.n_completion);
 }
 
-/* All tokens: those a stream has sent, those of an answer that was not streamed. */
-static json_t *logprobs_of(const struct answer *a, bool open)
+json_t *response_logprobs(const struct sl_buf *from)
 {
-	const struct answer_choice *c = &a->choices[0];
-	const struct sl_buf *from = c->logprobs[ANSWER_SENT].len > 0 ? &c->logprobs[ANSWER_SENT] : &c->logprobs[0];
-	if (open || from->len == 0)
+	if (from->len == 0)
 		return json_array();
 	struct sl_buf list;
 	buf_init(&list, from->len + 2);
@@ -146,6 +143,14 @@ static json_t *logprobs_of(const struct answer *a, bool open)
 		out = json_mem_load((const char *)buf_data(&list), list.len, JSON_ALLOW_NUL, NULL);
 	buf_dispose(&list);
 	return out;
+}
+
+/* All tokens: those a stream has sent, those of an answer that was not streamed. */
+static json_t *logprobs_of(const struct answer *a, bool open)
+{
+	const struct answer_choice *c = &a->choices[0];
+	const struct sl_buf *from = c->logprobs[ANSWER_SENT].len > 0 ? &c->logprobs[ANSWER_SENT] : &c->logprobs[0];
+	return open ? json_array() : response_logprobs(from);
 }
 
 json_t *response_part(const struct answer *a, bool open)

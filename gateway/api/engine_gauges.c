@@ -174,10 +174,10 @@ static struct reported upstream[] = {
 	METRIC_OF(METRIC_COUNTER, "sluice_upstream_faults_total", "fault=\"" kind "\"", \
 		  "Requests to the server that runs the models that failed, by what happened")
 /* By enum proto_fault. */
-static struct metric faults[PROTO_FAULTS] = {FAULT("resolve"),  FAULT("connect"), FAULT("tls"),       FAULT("key"),
-					     FAULT("no_model"), FAULT("limited"), FAULT("refused"),   FAULT("server"),
-					     FAULT("redirect"), FAULT("headers"), FAULT("no_stream"), FAULT("event"),
-					     FAULT("long"),     FAULT("cut"),     FAULT("stall"),     FAULT("slow")};
+static struct metric faults[PROTO_FAULTS] = {
+    FAULT("resolve"), FAULT("connect"), FAULT("tls"),      FAULT("key"),     FAULT("no_model"),  FAULT("limited"),
+    FAULT("refused"), FAULT("server"),  FAULT("redirect"), FAULT("headers"), FAULT("no_stream"), FAULT("event"),
+    FAULT("long"),    FAULT("cut"),     FAULT("stall"),    FAULT("slow"),    FAULT("away")};
 
 static struct metric link_up = {
     .kind = METRIC_GAUGE, .name = "sluice_engine_up", .help = "1 while the link to the engine is up"};

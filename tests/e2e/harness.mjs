@@ -108,9 +108,15 @@ export async function startPair({ sets = [], engine = [], echo = false, edit = n
   const keyFile = join(back.state, 'upstream.key');
   writeFileSync(keyFile, `${back.keys.paid}\n`, { mode: 0o600 });
   const names = JSON.parse((await request(back.http, '/v1/models', { headers: { authorization: `Bearer ${back.keys.paid}` } })).body).data.map((m) => m.id).filter((id) => id !== 'auto');
+  /** Numbers of its vectors; 0: it makes text. */
+  const width = async (id) => {
+    const r = await request(back.http, '/v1/embeddings', { method: 'POST', headers: { authorization: `Bearer ${back.keys.paid}`, 'content-type': 'application/json' }, body: JSON.stringify({ model: id, input: 'x' }) });
+    return r.status === 200 ? JSON.parse(r.body).data[0].embedding.length : 0;
+  };
+  const vectors = await Promise.all(names.map(async (id) => `engine.upstream.models.${id}.embeddings=${await width(id)}`));
   try {
     const front = await startServer({ direct: true, edit: frontEdit, sets: [`engine.upstream.url=${https ? back.https : back.http}/v1`, `engine.upstream.key_file=${keyFile}`, `engine.upstream.dialect=${dialect}`,
-      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...names.map((id) => `engine.upstream.models.${id}.role=${{ 'demo-small': 'small', 'demo-large': 'large' }[id] ?? 'none'}`), ...sets] });
+      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...names.map((id) => `engine.upstream.models.${id}.role=${{ 'demo-small': 'small', 'demo-large': 'large' }[id] ?? 'none'}`), ...vectors, ...sets] });
     return { front, back };
   } catch (e) {
     await back.stop();

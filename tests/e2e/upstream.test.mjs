@@ -138,6 +138,19 @@ describe('another Sluice runs the models', { timeout: 300_000 }, () => {
     assert.equal(next.output_text, (await ask(direct, { input: 'And a hill.', previous_response_id: a.id })).output_text);
   });
 
+  test('responses: log probabilities come with the deltas and with the whole', async () => {
+    const body = { model: 'demo-large', input: 'Write about a river.', temperature: 0, max_output_tokens: 12, top_logprobs: 2, include: ['message.output_text.logprobs'] };
+    const whole = (await through.responses.create(body)).output[0].content[0].logprobs, deltas = [];
+    let last;
+    for await (const e of await through.responses.create({ ...body, stream: true })) {
+      if (e.type === 'response.output_text.delta') deltas.push(...e.logprobs);
+      last = e;
+    }
+    assert.ok(whole.length > 5 && whole.every((t) => t.top_logprobs.length === 2));
+    assert.deepEqual(deltas, whole);
+    assert.deepEqual(last.response.output[0].content[0].logprobs, whole);
+  });
+
   test('what it does not have is refused by name', async () => {
     for (const [field, more] of [['typical_p', { typical_p: 0.5 }], ['best_of', { best_of: 4 }], ['use_beam_search', { use_beam_search: true, best_of: 2 }], ['prompt_logprobs', { prompt_logprobs: 1 }],
       ['return_token_ids', { return_token_ids: true }]])
@@ -292,7 +305,8 @@ describe('an upstream that misbehaves', { timeout: 300_000 }, () => {
 
   for (const [model, status, code, kind, begins = ''] of [
     ['key', 503, 'engine_unavailable', 'key'], ['unknown', 503, 'engine_unavailable', 'no_model'], ['limited', 503, 'overloaded', 'limited'], ['refused', 400, 'invalid_value', 'refused'],
-    ['too_long', 400, 'context_length_exceeded', 'refused'], ['broken', 500, 'engine_error', 'server'], ['redirect', 500, 'engine_error', 'redirect'], ['header_bomb', 500, 'engine_error', 'headers'],
+    ['too_long', 400, 'context_length_exceeded', 'refused'], ['broken', 500, 'engine_error', 'server'], ['full', 503, 'overloaded', 'limited'], ['away', 503, 'engine_unavailable', 'away'],
+    ['full_event', 503, 'overloaded', 'limited', 'begins '], ['away_event', 503, 'engine_unavailable', 'away', 'begins '], ['redirect', 500, 'engine_error', 'redirect'], ['header_bomb', 500, 'engine_error', 'headers'],
     ['header_line', 500, 'engine_error', 'headers'], ['no_stream', 500, 'engine_error', 'no_stream'], ['garbage', 500, 'engine_error', 'no_stream'], ['endless_line', 500, 'engine_error', 'long', 'begins '],
     ['bad_json', 500, 'engine_error', 'event', 'begins '], ['wrong_index', 500, 'engine_error', 'event'], ['deep', 500, 'engine_error', 'event'], ['cut', 500, 'engine_error', 'cut', 'begins well '],
     ['ends_early', 500, 'engine_error', 'cut', 'begins well '], ['done_early', 500, 'engine_error', 'cut', 'begins '], ['stall', 500, 'engine_error', 'stall', 'begins '], ['silent', 500, 'engine_error', 'stall'],
@@ -302,7 +316,7 @@ describe('an upstream that misbehaves', { timeout: 300_000 }, () => {
       await assert.rejects(ask(model), (e) => {
         assert.deepEqual([e.status, e.code], [status, code], e.message);
         assert.doesNotMatch(e.message, /secret|sk-123/);
-        if (model === 'limited') assert.equal(e.headers.get('retry-after'), '7');
+        if (model === 'limited' || model === 'full') assert.equal(e.headers.get('retry-after'), '7');
         if (model === 'refused') assert.match(e.message, /'temperature' must be below 1/);
         return true;
       });

@@ -77,6 +77,10 @@ function behaviours(mock) {
       const timer = setInterval(() => res.write(': still here\n\n'), 50);
       res.on('close', () => clearInterval(timer));
     },
+    full: fail(503, error('The server is full', 'overloaded'), { 'retry-after': '7' }),
+    away: fail(503, error('secret: no workers')),
+    full_event: (req, res) => { stream(res, [...says('begins '), error('full', 'overloaded')]); res.end(); },
+    away_event: (req, res) => { stream(res, [...says('begins '), error('gone', 'engine_unavailable')]); res.end(); },
     error_event: (req, res) => { stream(res, [...says('begins '), error('out of memory')]); res.end(); },
     filtered: (req, res) => { stream(res, [...says('begins '), delta({}, 'content_filter'), DONE]); res.end(); },
     negative: (req, res) => { stream(res, [...says('one two'), delta({}, 'stop'), usage(7, -5), DONE]); res.end(); },

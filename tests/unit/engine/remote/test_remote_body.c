@@ -173,6 +173,9 @@ static void texts_tokens_and_inputs(void **state)
 	assert_string_equal(path, "/embeddings");
 	s.prompt_kind = PROTO_PROMPT_PAIR;
 	assert_null(body_of(&s, ENG_REMOTE_OPENAI));
+	s = plain(PROTO_PROMPT_TOKENS, ids, sizeof ids);
+	s.flags = PROTO_SUBMIT_EMBED;
+	sends(&s, ENG_REMOTE_OPENAI, "{\"model\":\"m/1\",\"input\":[5,513],\"encoding_format\":\"float\"}");
 }
 
 static json_t *constrained(uint8_t kind, const char *text, enum eng_remote_dialect dialect)
