@@ -74,8 +74,18 @@ static void keep_text(struct hot_prompts *h, struct hot_prompt *p, struct proto_
 	p->text_ns = now_ns;
 }
 
+static void drop_old(struct hot_prompts *h, uint64_t now_ns)
+{
+	for (int i = 0; i < HOT_PROMPTS; i++)
+		if (h->of[i].key != 0 && now_ns - h->of[i].used_ns >= HOT_KEPT_MS * NS_PER_MS)
+			forget(h, &h->of[i]);
+	h->swept_ns = now_ns;
+}
+
 void hot_prompts_note(struct hot_prompts *h, const struct proto_submit *req, uint64_t now_ns)
 {
+	if (now_ns - h->swept_ns >= HOT_RENEW_MS * NS_PER_MS)
+		drop_old(h, now_ns);
 	if (req->prompt.n < HOT_LEAST_BYTES || (req->flags & PROTO_SUBMIT_EMBED) != 0 || req->model >= PROTO_MAX_MODELS)
 		return;
 	uint64_t key = key_of(req);
@@ -115,10 +125,9 @@ int hot_prompts_hottest(struct hot_prompts *h, uint64_t now_ns, const struct hot
 {
 	struct ranked all[HOT_PROMPTS];
 	int n = 0;
+	drop_old(h, now_ns);
 	for (int i = 0; i < HOT_PROMPTS; i++) {
 		struct hot_prompt *p = &h->of[i];
-		if (p->key != 0 && now_ns - p->used_ns >= HOT_KEPT_MS * NS_PER_MS)
-			forget(h, p);
 		if (p->text.len > 0)
 			all[n++] = (struct ranked){heat_at(p, now_ns), p};
 	}

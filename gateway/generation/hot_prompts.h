@@ -6,7 +6,7 @@
  * 1/HOT_PROMPTS of the recent requests is always among them.
  *
  * Bounded: HOT_PROMPTS entries, HOT_TEXT_BYTES of text together; a text is kept from its second request on, and for
- * HOT_KEPT_MS at most without another. No clock. One thread.
+ * HOT_KEPT_MS at most without another, which later requests of any kind enforce. No clock. One thread.
  */
 #ifndef GATEWAY_HOT_PROMPTS_H
 #define GATEWAY_HOT_PROMPTS_H
@@ -39,6 +39,7 @@ struct hot_prompt {
 struct hot_prompts {
 	struct hot_prompt of[HOT_PROMPTS];
 	size_t n_bytes; /* of all texts */
+	uint64_t swept_ns;
 };
 
 /* A request was sent. Prompts below HOT_LEAST_BYTES and those whose results are vectors do not count. */

@@ -62,7 +62,7 @@ const SMALL = 'path: etc/models/demo-small.gguf';
 const story = (i) => `Tell me story ${i} about a river, a town and the people who live there.`;
 const MANNERS = 'You answer questions about rivers and towns, kindly and in one sentence, and you never forget to be polite. '.repeat(4);
 
-test('64 streams end on the model that they began with, and none misses more than two of its steps', async () => {
+test('64 streams end on the model that they began with, and none misses more than two of its steps', async (t) => {
   const server = await startServer({ edit: (yaml) => yaml, sets: [...sets, 'engine.backend=cpu-ref', 'engine.max_sequences=80', 'engine.itl_target=0', 'gateway.limits.window_tokens=2000', 'gateway.warm=0'] });
   try {
     const former = (await server.pids()).engine, fresh = join(server.state, 'fresh.gguf');
@@ -94,7 +94,10 @@ test('64 streams end on the model that they began with, and none misses more tha
     assert.ok(after.length > tokens / 2 && after[0] > STREAMS, `${after.length} steps of ${after[0]}`);
     let gap = 0, worst = 0, most = 0;
     for (const n of after.toReversed()) { most = Math.max(most, n); worst = Math.max(worst, gap = n < most ? gap + 1 : 0); }
+    const over = [...server.log().matchAll(/go to its new process; (\d+) end on/g)].reduce((n, m) => n + Number(m[1]), 0);
+    assert.ok(over > 0, 'answers ran when requests went over');
     assert.ok(worst <= 2, `${worst} steps in a row left a stream out`);
+    t.diagnostic(`${STREAMS + 1} streams, ${over} ran at the switch, ${after.length} steps, the longest gap ${worst}`);
     assert.deepEqual([(await last).finish, (await last).errors.length], ['length', 0]);
     assert.ok(await gone(former), server.log());
     // As before, since the answer is that of the former model to the end.

@@ -51,10 +51,17 @@ static void by_use_and_time(void **state)
 		send("three times", "newest", 1, late);
 	assert_int_equal(hottest(late, h, HOT_PROMPTS), 2);
 	assert_memory_equal(buf_data(&h[0]->text) + 600, "newest", 6);
-	/* Unused for long, it is gone. */
+	/* Unused for long, it is gone, whether or not anybody asks. */
 	assert_int_equal(hottest(10 + HOT_KEPT_MS, h, HOT_PROMPTS), 1);
 	hot_prompts_erase(&all, 1);
 	assert_int_equal(hottest(late, h, HOT_PROMPTS), 0);
+	for (int i = 0; i < 2; i++)
+		send("kept for a while", "", 1, late);
+	assert_true(all.n_bytes > 0);
+	send("another", "", 1, late + HOT_KEPT_MS - 1);
+	assert_true(all.n_bytes > 0);
+	send("another", "", 1, late + HOT_KEPT_MS + HOT_RENEW_MS);
+	assert_int_equal(all.n_bytes, 600); /* the new one's */
 	hot_prompts_dispose(&all);
 	assert_int_equal(all.n_bytes, 0);
 }
