@@ -73,12 +73,12 @@ static void worked(struct remote *r)
 static void on_end(struct remote_call *c)
 {
 	struct remote *r = of_call(c);
+	const char *text = c->text.len > 0 ? (const char *)buf_data(&c->text) : "";
 	char why[REMOTE_WHY_MAX];
 	r->load.n_reads++;
 	if (remote_call_failed(c))
 		failed(r, c->why);
-	else if (remote_gauges_read((const char *)buf_data(&c->text), c->text.len, &r->load.gauges, why, sizeof why) !=
-		 0)
+	else if (remote_gauges_read(text, c->text.len, &r->load.gauges, why, sizeof why) != 0)
 		failed(r, why);
 	else
 		worked(r);

@@ -2,13 +2,20 @@
 // Several upstreams behind one gateway: prompts that begin alike go to the same one, what an upstream's own metrics say counts, and
 // which kind of engine gets requests first. The upstreams are stand-ins that count what they are asked.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
+import { records } from './engines_traffic.mjs';
 import { request, startPair, startServer } from './harness.mjs';
 import { samples, sum } from './prometheus.mjs';
 import { startMock } from './upstream_mock.mjs';
 
 const PATIENCE = 60_000;
+const folder = mkdtempSync(join(tmpdir(), 'sluice-upstreams-'));
+chmodSync(folder, 0o777);
+after(() => rmSync(folder, { recursive: true, force: true }));
 const figures = async (server) => samples(await server.metrics());
 const up = (server, n) => until(async () => sum(await figures(server), 'sluice_engine_link_up') === n, PATIENCE);
 const modelsUp = (server, name) => until(async () => JSON.parse((await request(server.http, '/health')).body).models.find((m) => m.id === name)?.state === 'ready', PATIENCE);
@@ -159,7 +166,7 @@ const ECHO = ['engine.echo.enabled=true', 'engine.echo.slots=2', 'engine.echo.ra
 test('local first, and remote while the local engine is saturated', { timeout: 120_000 }, async () => {
   const mock = await startMock();
   mock.models['demo-large'] = mock.models.fine;
-  const server = await over([mock], { names: ['demo-large'], local: ECHO, sets: ['gateway.routing.first=local'] });
+  const server = await over([mock], { names: ['demo-large'], local: ECHO, sets: ['gateway.routing.first=local', `log.requests.to=${join(folder, 'spilled.jsonl')}`] });
   try {
     const small = { model: 'demo-large', max_tokens: 2 }, held = [];
     for (let i = 0; i < 6; i++) assert.equal((await ask(server, i, small)).status, 200);
@@ -178,6 +185,9 @@ test('local first, and remote while the local engine is saturated', { timeout: 1
     assert.ok(await until(async () => sum(await figures(server), 'sluice_engine_link_running', { engine: 'engine' }) === 0, PATIENCE));
     assert.equal((await ask(server, 1, small)).status, 200);
     assert.equal(mock.asked.length, 4, 'it has room again');
+    const all = await until(() => { const r = records(join(folder, 'spilled.jsonl')); return r.length === 13 && r; }, PATIENCE);
+    assert.deepEqual(all.map((r) => r.engine === 'u0'), all.map((r) => r.routing.spilled === true), 'a record says why');
+    assert.equal(all.filter((r) => r.routing.spilled).length, 4);
   } finally {
     assert.equal(await server.stop(), 0, server.log());
     await mock.stop();
