@@ -93,7 +93,7 @@ export THOROUGH=1
 log=$out/test_conversation_faults.log
 timeout -k 5 $((300 * slow)) "$folder/tests/unit/gateway/conversation/test_conversation_faults" >"$log" 2>&1 </dev/null
 result "every allocation of a conversation" $? "$log"
-for f in "$folder"/tests/unit/engine/core/test_{families,recurrent,windows,latent,invariance} "$folder/tests/kernels/test_steps"; do
+for f in "$folder"/tests/unit/engine/core/test_{families,recurrent,windows,latent,invariance} "$folder"/tests/kernels/test_{steps,cuda_products}; do
 	t=${f##*/}
 	log=$out/$t.log
 	timeout -k 5 $((300 * slow)) "$f" >"$log" 2>&1 </dev/null
