@@ -483,8 +483,8 @@ static uint64_t bytes_of_a(const struct kn_ops *o, int type, int n_in, int rank,
 	return c.again_bytes;
 }
 
-/* Once for eight rows of an adapter. Ranks are read by fours, by eights in steps of more than 256: of a group that is not
- * whole, the last one again. */
+/* Once for eight rows of an adapter. Ranks are read by fours, by eights in steps of more than 256: of a group that is
+ * not whole, the last one again. */
 static void test_bytes(void **arg)
 {
 	(void)arg;
