@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include "engine/model/adapters.h"
+#include "engine/model/draft_head.h"
 #include "engine/model/model.h"
 #include "engine/model/residence.h"
 #include "engine/sample/sampler.h"
@@ -138,6 +139,42 @@ int model_inspect(const char *path, struct model_info *out, struct sl_err *err)
 				   .file_bytes = 100,
 				   .n_params = 1000};
 	return 0;
+}
+
+int model_inspect_with(const char *path, const char *head, struct model_info *out, struct sl_err *err)
+{
+	(void)head;
+	return model_inspect(path, out, err);
+}
+
+/* No layer drafts. */
+bool draft_head_is_here(const struct model *m)
+{
+	(void)m;
+	return false;
+}
+
+uint64_t draft_head_row_bytes(const struct model_arch *a, int n_slots)
+{
+	BUG("fake: hidden rows of %d, %d slots", a->n_embd, n_slots);
+}
+
+int draft_head_make_rows(struct model *m, int n_slots, struct sl_err *err)
+{
+	(void)err;
+	BUG("fake: hidden rows of %d slots at %d", n_slots, m->max_rows);
+}
+
+int draft_head_keep(struct model *m, int row, int n, int slot, uint32_t pos)
+{
+	BUG("fake: %d hidden rows from %d, at %u of slot %d, at %d", n, row, pos, slot, m->max_rows);
+}
+
+int draft_head_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *hidden,
+		       bool chained, const int32_t *want, int n_want, float *logits)
+{
+	(void)m, (void)kv, (void)hidden, (void)chained, (void)want, (void)logits;
+	BUG("fake: a draft of %d rows, %d wanted", s->n_rows, n_want);
 }
 
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows, uint64_t max_bytes,
