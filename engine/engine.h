@@ -63,8 +63,8 @@ enum eng_spec_mode {
 	ENG_SPEC_OFF,
 	ENG_SPEC_NGRAM, /* what followed the last few tokens earlier */
 	ENG_SPEC_DRAFT, /* the model of role small, for those of role large with the same vocabulary */
+	ENG_SPEC_AUTO,  /* all of these and of those below */
 	ENG_SPEC_HEAD,  /* a layer of the model's own that drafts, for those that have one */
-	ENG_SPEC_AUTO,  /* all of them */
 };
 
 struct eng_config {

@@ -223,8 +223,8 @@ static const char *const texts[TEXTS] = {"repeated", "prose", "varied", "noise",
 static const char *const ways[] = {[ENG_SPEC_OFF] = "off",
 				   [ENG_SPEC_NGRAM] = "ngram",
 				   [ENG_SPEC_DRAFT] = "draft",
-				   [ENG_SPEC_HEAD] = "head",
-				   [ENG_SPEC_AUTO] = "auto"};
+				   [ENG_SPEC_AUTO] = "auto",
+				   [ENG_SPEC_HEAD] = "head"};
 
 struct wording {
 	int32_t ids[PAST];
@@ -421,8 +421,8 @@ int bench_speculation(int argc, char **argv)
 	const bool has[] = {[ENG_SPEC_OFF] = true,
 			    [ENG_SPEC_NGRAM] = true,
 			    [ENG_SPEC_DRAFT] = draft != NULL,
-			    [ENG_SPEC_HEAD] = head != NULL || info.arch.n_drafting > 0,
-			    [ENG_SPEC_AUTO] = draft != NULL || head != NULL || info.arch.n_drafting > 0};
+			    [ENG_SPEC_AUTO] = draft != NULL || head != NULL || info.arch.n_drafting > 0,
+			    [ENG_SPEC_HEAD] = head != NULL || info.arch.n_drafting > 0};
 	for (int mode = 0; mode < WAYS && rc == 0; mode++) {
 		if (!has[mode])
 			continue;

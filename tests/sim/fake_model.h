@@ -147,33 +147,34 @@ int model_inspect_with(const char *path, const char *head, struct model_info *ou
 	return model_inspect(path, out, err);
 }
 
-/* None has a layer that drafts. */
-bool draft_head_is_here(const struct model *m) { return m == NULL; }
-uint64_t draft_head_row_bytes(const struct model_arch *a, int n_slots) { return a == NULL ? (uint64_t)n_slots : 0; }
+/* No layer drafts. */
+bool draft_head_is_here(const struct model *m)
+{
+	(void)m;
+	return false;
+}
+
+uint64_t draft_head_row_bytes(const struct model_arch *a, int n_slots)
+{
+	BUG("fake: hidden rows of %d, %d slots", a->n_embd, n_slots);
+}
 
 int draft_head_make_rows(struct model *m, int n_slots, struct sl_err *err)
 {
-	(void)m;
-	return sl_errf(err, SL_EUNSUPPORTED, "fake: no rows for %d slots", n_slots);
+	(void)err;
+	BUG("fake: hidden rows of %d slots at %d", n_slots, m->max_rows);
 }
 
 int draft_head_keep(struct model *m, int row, int n, int slot, uint32_t pos)
 {
-	(void)m;
-	(void)n;
-	BUG("fake: row %d of slot %d at %u", row, slot, pos);
+	BUG("fake: %d hidden rows from %d, at %u of slot %d, at %d", n, row, pos, slot, m->max_rows);
 }
 
 int draft_head_forward(struct model *m, const struct kn_step *s, const struct kn_kv *kv, const int32_t *hidden,
 		       bool chained, const int32_t *want, int n_want, float *logits)
 {
-	(void)m;
-	(void)kv;
-	(void)hidden;
-	(void)chained;
-	(void)want;
-	(void)logits;
-	BUG("fake: a head's step of %d rows, %d wanted", s->n_rows, n_want);
+	(void)m, (void)kv, (void)hidden, (void)chained, (void)want, (void)logits;
+	BUG("fake: a draft of %d rows, %d wanted", s->n_rows, n_want);
 }
 
 int model_load(const char *path, const struct kn_ops *ops, struct kn_backend *backend, int max_rows, uint64_t max_bytes,
