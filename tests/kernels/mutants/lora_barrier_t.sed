@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 # kernels/cuda/lora.cu
 # Outputs are made before t is there.
-/__launch_bounds__(THREADS) expand/,/^}/s/kn_barrier();/;/
+/inline void expand_output(/,/^}/s/kn_barrier();/;/

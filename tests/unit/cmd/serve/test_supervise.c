@@ -712,6 +712,30 @@ static void an_end_in_an_upgrade_ends_both(void **unused)
 }
 
 /* One after the other; the former ones end when their work has, before what was started earlier. */
+/* The reload that waited begins, refused as often as the former a has not ended yet. */
+static void expect_next_succession(struct run *r)
+{
+	enum { ASKS = 3, ALL = 5 };
+	static const char *const want[ALL] = {"c-usr2", "SUCCEEDED", "old-hup", "ASKS", "a2-takeover"};
+	bool seen[ALL] = {false};
+	for (int n = 0; n < ALL;) {
+		const char *w = word(r);
+		int k = 0;
+		if (seen[ASKS] && strcmp(w, "KEPT") == 0) {
+			kill(r->pid, SIGHUP);
+			seen[ASKS] = false;
+			n--;
+			continue;
+		}
+		while (k < ALL && (seen[k] || strcmp(w, want[k]) != 0))
+			k++;
+		if (k == ALL)
+			fail_msg("\"%s\" was said", w);
+		seen[k] = true;
+		n++;
+	}
+}
+
 static void successors_take_over_in_a_reload(void **unused)
 {
 	(void)unused;
@@ -725,7 +749,7 @@ static void successors_take_over_in_a_reload(void **unused)
 	kill(r.pid, SIGHUP);  /* waits */
 	kill(r.pid, SIGUSR2); /* is refused */
 	EXPECT(&r, "a-usr2", "c2-takeover");
-	EXPECT(&r, "c-usr2", "SUCCEEDED", "old-hup", "ASKS", "a2-takeover");
+	expect_next_succession(&r);
 	kill(r.pid, SIGTERM);
 	EXPECT(&r, "old-term", "a2-term", "KEPT");
 	EXPECT(&r, "c2-term");
