@@ -4,6 +4,7 @@
  * is too warm: fewer sequences run until that is over, and the answers are what they are alone. The same with a
  * processor that is short, and with a driver that lies.
  */
+#include "engine/sched/slowdown.h"
 #include "engine_requests.h"
 
 #include <dlfcn.h>
@@ -137,7 +138,8 @@ static void a_driver_that_lies_harms_nothing(void **state)
 		assert_true(d.busy_percent <= 100 && d.celsius <= 150 && d.memory_used_bytes <= d.memory_bytes);
 		usleep(10000);
 	}
-	assert_true(stats_of(&r).slowdowns <= 1);
+	/* What comes and goes that often is not believed to go. */
+	assert_true(stats_of(&r).slowdowns <= SLOWDOWN_TURNS);
 	run_stop(&r);
 	assert_true(dup2(before, STDERR_FILENO) >= 0);
 	close(before);

@@ -96,9 +96,10 @@ int nvmlDeviceGetClockInfo(void *d, int which, unsigned *out)
 /* Idle, software power, hardware thermal, and an unknown bit; lies change each time. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *out)
 {
+	static atomic_int n_lies;
 	(void)d;
 	*out = 0x1 | 0x4 | 0x40 | 0x10000;
-	if (mode == COOL || (mode == LIES && n_answers % 2 == 0))
+	if (mode == COOL || (mode == LIES && n_lies++ % 2 == 0))
 		*out = 0x1;
 	return mode == BARE ? 3 : answer();
 }
