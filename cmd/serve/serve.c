@@ -367,12 +367,13 @@ static void set_arguments(const char **argv, const struct serving *s, int which,
 {
 	const struct cmd_options *o = s->o;
 	_Static_assert(2 * CMD_MAX_SETS + 16 < SUPERVISE_MAX_ARGS, "room for every override");
+	const char *name = s->engine_names[engine > 0 ? engine : 0] + ENGINE_CHARS;
 	size_t n = 0;
 	argv[n++] = "sluice";
 	argv[n++] = engine >= 0 ? "engine" : "gateway";
 	if (engine > 0) {
 		argv[n++] = "--engine";
-		argv[n++] = s->engine_names[engine] + ENGINE_CHARS;
+		argv[n++] = name;
 	}
 	argv[n++] = "-c";
 	argv[n++] = s->accepted[which];

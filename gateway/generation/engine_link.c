@@ -267,7 +267,8 @@ int engine_link_conn(struct engine_link *l, int k, const char *socket_path, bool
 {
 	const struct conn_events events = {.on_load = on_load, .on_state = on_state, .on_leave = on_leave, .ctx = l};
 	uint64_t first = ((uint64_t)k << LINK_ID_SHIFT) + ((uint64_t)half << LINK_HALF_SHIFT) + 1;
-	return engine_conn_create(l->t, k, k > 0 ? l->names[k] : "", socket_path, first, &events, out, err);
+	const char *name = l->names[k];
+	return engine_conn_create(l->t, k, k > 0 ? name : "", socket_path, first, &events, out, err);
 }
 
 int engine_link_add(struct engine_link *l, const char *name, const char *socket_path, struct sl_err *err)
