@@ -93,7 +93,7 @@ test('64 streams end on the model that they began with, and none misses more tha
     const after = steps.slice(steps.findLastIndex((s) => s.prompt_rows > 0) + 1).map((s) => s.sequences);
     assert.ok(after.length > tokens / 2 && after[0] > STREAMS, `${after.length} steps of ${after[0]}`);
     let gap = 0, worst = 0, most = 0;
-    for (const n of after.toReversed()) { most = Math.max(most, n); worst = Math.max(worst, gap = n < most ? gap + 1 : 0); }
+    for (const n of [...after].reverse()) { most = Math.max(most, n); worst = Math.max(worst, gap = n < most ? gap + 1 : 0); }
     const over = [...server.log().matchAll(/go to its new process; (\d+) end on/g)].reduce((n, m) => n + Number(m[1]), 0);
     assert.ok(over > 0, 'answers ran when requests went over');
     assert.ok(worst <= 2, `${worst} steps in a row left a stream out`);
