@@ -71,7 +71,7 @@ static int put_times(struct sl_buf *out, const struct observed *o)
 	if (rc == 0)
 		rc = put_ms(out, "ttft_ms", o->first_ns > 0 && o->has_answer, observed_ttft_ns(o));
 	if (rc == 0)
-		rc = put_ms(out, "itl_ms", gaps, observed_tpot_ns(o));
+		rc = put_ms(out, "itl_ms", observed_tpot_ns(o) > 0, observed_tpot_ns(o));
 	if (rc == 0)
 		rc = put_ms(out, "itl_max_ms", gaps, o->gaps.max_ns);
 	if (rc == 0)

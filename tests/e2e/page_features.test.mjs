@@ -84,13 +84,18 @@ async function saved(page, act) {
   }
   const had = new Set(readdirSync(downloads));
   await act();
-  const made = () => readdirSync(downloads).find((name) => !had.has(name) && name.endsWith('.json') && statSync(join(downloads, name)).size > 0);
-  const name = await until(made, 30_000);
-  assert.ok(name, 'nothing was saved');
-  return until(() => {
-    const text = readFileSync(join(downloads, name), 'utf8');
-    return text.endsWith('}\n') && text;
+  const made = () => readdirSync(downloads).find((name) => !had.has(name) && name.endsWith('.json') && statSync(join(downloads, name), { throwIfNoEntry: false })?.size > 0);
+  const text = await until(() => { // what Firefox writes has another name at first
+    try {
+      const name = made(), read = name === undefined ? '' : readFileSync(join(downloads, name), 'utf8');
+      return read.endsWith('}\n') && read;
+    } catch (e) {
+      if (e.code !== 'ENOENT') throw e;
+      return false;
+    }
   }, 30_000);
+  assert.ok(text, 'nothing was saved');
+  return text;
 }
 
 /** As in a private window of some browsers. */

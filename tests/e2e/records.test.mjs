@@ -102,8 +102,16 @@ test('records and metrics tell the same', async () => {
   for (let i = 0; i < 4; i++) await ask(server.keys.free, { model: i % 2 ? 'demo-large' : 'demo-small', messages: user(`q${i} slow-large@300 a b c`), n: 1 + i }, `same-${i}`);
   await record('same-3');
   const list = read();
-  // A line is counted once it is written.
-  const all = await until(async () => { const s = samples(await server.metrics()); return sum(s, 'sluice_request_records_total') >= list.length && s; }, PATIENCE);
+  const families = { ttft_ms: 'sluice_ttft_seconds', queue_ms: 'sluice_queue_seconds', prefill_ms: 'sluice_prefill_seconds', e2e_ms: 'sluice_e2e_seconds',
+    decode_ms: 'sluice_decode_seconds', itl_ms: 'sluice_tpot_seconds', stopped_at: 'sluice_stopped_tokens', tokens_in: 'sluice_prompt_tokens', tokens_out: 'sluice_answer_tokens' };
+  const known = (member) => list.filter((r) => r.status === 200 && 'ttft_ms' in r && member in r).map((r) => r[member]);
+  let all;
+  // A line is counted once it is written, and an answer's times by the thread that it ended on.
+  await until(async () => {
+    all = samples(await server.metrics());
+    return sum(all, 'sluice_request_records_total') >= list.length &&
+      Object.entries(families).every(([member, family]) => histogram(all, family).count >= known(member).length);
+  }, PATIENCE);
   assert.equal(sum(all, 'sluice_request_records_total'), list.length);
   assert.equal(new Set(list.map((r) => r.request_id)).size, list.length, 'one line each');
   for (const tier of ['free', 'paid']) {
@@ -111,11 +119,9 @@ test('records and metrics tell the same', async () => {
     assert.equal(sum(all, 'sluice_answers_judged_total', { tier }), of.filter((r) => r.good !== null).length, tier);
     assert.equal(sum(all, 'sluice_answers_good_total', { tier }), of.filter((r) => r.good).length, tier);
   }
-  const families = { ttft_ms: 'sluice_ttft_seconds', queue_ms: 'sluice_queue_seconds', prefill_ms: 'sluice_prefill_seconds', e2e_ms: 'sluice_e2e_seconds',
-    decode_ms: 'sluice_decode_seconds', itl_ms: 'sluice_tpot_seconds', stopped_at: 'sluice_stopped_tokens', tokens_in: 'sluice_prompt_tokens', tokens_out: 'sluice_answer_tokens' };
   for (const [member, family] of Object.entries(families)) {
     const unit = member.endsWith('_ms') ? 1000 : 1, rest = unit > 1 ? 0.001 : 0; // a record cuts off below a microsecond
-    const values = list.filter((r) => r.status === 200 && 'ttft_ms' in r && member in r).map((r) => r[member]);
+    const values = known(member);
     const h = histogram(all, family);
     assert.equal(h.count, values.length, family);
     assert.ok(Math.abs(h.sum * unit - values.reduce((a, b) => a + b, 0)) <= (rest + 1e-6) * (values.length + 1), `${family}: ${h.sum * unit}`);

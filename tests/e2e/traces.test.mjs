@@ -129,6 +129,7 @@ test('a collector that refuses, hangs, drips or is gone: answers come, lost trac
     assert.ok(await until(async () => (await lost()) === n + 1, PATIENCE), how);
     n += 1;
     assert.equal(at.n, how === 'gone' ? asked : asked + 1, `${how}: one request`);
+    assert.ok(await until(() => said() > 0, PATIENCE), how);
     assert.equal(said(), 1, server.log());
   }
   at = await collector(port);
