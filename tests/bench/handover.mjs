@@ -14,7 +14,7 @@ const [model, n = '8', rounds = '2', tokens = '512-2048', cores = '0,1'] = proce
 if (!model) throw new Error('usage: node tests/bench/handover.mjs MODEL.gguf [PROMPTS] [ROUNDS] [TOKENS] [CORES]');
 const N = Number(n), [least, most] = tokens.split('-').map(Number), [first, second] = cores.split(',');
 const edit = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => `${line}    - name: m\n      path: ${model}\n`)
-  .replace(/    - name: demo-(small|large)\n.*\n.*\n/g, '');
+  .replace(/    - name: demo-(small|large)\n(?:      .*\n)*/g, '');
 const base = ['gateway.threads=1', 'cache.store=memory', 'engine.threads=1', 'engine.kv_memory=1GiB', `engine.cores=${first}`, `engines.p.cores=${second}`,
   'gateway.tiers.paid.coalesce=off', 'gateway.tiers.paid.when_late=queue', 'gateway.tiers.paid.max_wait=0', 'gateway.limits.first_token=1h', 'handover.wait=10m',
   ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].map((k) => `gateway.tiers.paid.${k}=0`)];

@@ -16,7 +16,7 @@ const [model, n = '5', tokens = '4000', kvType = 'auto'] = process.argv.slice(2)
 if (!model) throw new Error('usage: node tests/bench/kv_disk.mjs MODEL.gguf [CONVERSATIONS] [TOKENS] [KV_TYPE]');
 const N = Number(n), TOKENS = Number(tokens);
 const models = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => `${line}    - name: m\n      path: ${model}\n`)
-  .replace(/    - name: demo-(small|large)\n.*\n.*\n/g, '');
+  .replace(/    - name: demo-(small|large)\n(?:      .*\n)*/g, '');
 // Memory for three of five conversations.
 const sets = [`engine.kv_memory=${Math.ceil(TOKENS * 0.6 * N * 32 / 1024)}MiB`, `engine.kv_type=${kvType}`, 'engine.threads=0',
   'engine.kv_disk.bytes=8GiB', 'gateway.tiers.paid.coalesce=off', 'gateway.tiers.paid.when_late=queue', 'gateway.tiers.paid.max_wait=0', 'gateway.limits.first_token=1h',
