@@ -146,9 +146,19 @@ static unsigned look(struct step *st, struct residency_model *models, uint64_t n
 
 /* ---- what is done ---- */
 
+/* What the metric shows; each change of a model counts anew, so that one which has come is never missing from it. */
+static void count_here(struct engine *e)
+{
+	unsigned n = 0;
+	for (int i = 0; i < e->n_models; i++)
+		n += e->models[i].on_demand && model_is_here(&e->models[i]);
+	atomic_store(&e->models_here, n);
+}
+
 static void set_residence(struct eng_model *m, enum residency_state to)
 {
 	atomic_store(&m->residence, (int)to);
+	count_here(m->e);
 	sched_hold(m->sched, to == RESIDENCY_LEAVING);
 	if (to != RESIDENCY_LEAVING && to != RESIDENCY_GOING)
 		model_state_report(m->e, m);
@@ -218,14 +228,12 @@ void model_residency_tick(struct step *st, uint64_t now_ns)
 	if (e->residency.cfg.turn_ns == 0 || now_ns < e->residency_look_ns)
 		return;
 	e->residency_look_ns = now_ns + LOOK_MS * (uint64_t)NS_PER_MS;
-	unsigned n_waiting = look(st, models, now_ns), n_here = 0;
+	unsigned n_waiting = look(st, models, now_ns);
 	if (n_waiting > 0)
 		end_late(st, now_ns);
 	struct residency_move move = residency_next(&e->residency, models, e->n_models, now_ns);
 	carry_out(st, models, move, now_ns);
-	for (int i = 0; i < e->n_models; i++)
-		n_here += models[i].on_demand && model_is_here(&e->models[i]);
-	atomic_store(&e->models_here, n_here);
+	count_here(e);
 	atomic_store(&e->load_waiting, n_waiting);
 }
 

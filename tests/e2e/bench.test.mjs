@@ -194,9 +194,10 @@ test('sluice plan: simulated arrangements with this machine\'s costs, the best f
 test('sluice tune: settings that are not below the defaults, verified by real runs, as a section of the configuration', () => {
   const tune = (...args) => spawnSync(sluice, ['tune', ...args], { encoding: 'utf8', timeout: 300_000 });
   const svg = join(mkdtempSync(join(tmpdir(), 'sluice-tune-')), 'curve.svg');
-  const shape = ['--threads', '1', '--kv-memory', '64', '--sequences', '8'], load = ['--mix', '1:60:8', ...shape];
-  // Of long requests fewer come in half a second, which a real engine has to answer.
-  const r = tune(small, '--mix', '1:300:100', ...shape, '--verify', '0.5', '--json', '--svg', svg);
+  const trace = join(dirname(svg), 'trace.jsonl'); // a simulation of few requests is cheap
+  writeFileSync(trace, Array.from({ length: 80 }, (_, i) => `${JSON.stringify({ at: i / 8, prompt_tokens: 200 + (i * 37) % 200, answer_tokens: 60 + (i * 13) % 80 })}\n`).join(''));
+  const load = ['--trace', trace, '--threads', '1', '--kv-memory', '64', '--sequences', '8'];
+  const r = tune(small, ...load, '--verify', '0.5', '--json', '--svg', svg);
   assert.equal(r.status, 0, r.stderr);
   const said = JSON.parse(r.stdout);
   assert.ok(said.requests_per_s >= said.default_requests_per_s && said.default_requests_per_s > 0, r.stdout);

@@ -70,11 +70,11 @@ static void as_alone(void **state)
 	(void)state;
 	static const struct {
 		const char *shape, *kv_type, *type;
-		int n_requests;
-	} cases[] = {{"tiny-llama", "f16", "q8_0", 120},   {"tiny-glm4moe", "q8", "q8_0", 32},
-		     {"tiny-deepseek3", "f32", "f32", 32}, {"tiny-qwen3next", "f16", "f16", 32},
-		     {"tiny-qwen3.5", "f16", "q8_0", 32},  {"tiny-gemma3", "f16", "q8_0", 32},
-		     {"tiny-granite", "f16", "q8_0", 24},  {"tiny-mistral3", "f16", "q8_0", 24}};
+		int n_most, n_requests; /* most: with THOROUGH */
+	} cases[] = {{"tiny-llama", "f16", "q8_0", 120, 40},   {"tiny-glm4moe", "q8", "q8_0", 32, 12},
+		     {"tiny-deepseek3", "f32", "f32", 32, 12}, {"tiny-qwen3next", "f16", "f16", 32, 12},
+		     {"tiny-qwen3.5", "f16", "q8_0", 32, 12},  {"tiny-gemma3", "f16", "q8_0", 32, 12},
+		     {"tiny-granite", "f16", "q8_0", 24, 8},   {"tiny-mistral3", "f16", "q8_0", 24, 8}};
 	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
 	assert_non_null(expect);
 	crowd_model[0].path = whole_path;
@@ -82,7 +82,7 @@ static void as_alone(void **state)
 		struct model_arch a = drafting(cases[i].shape);
 		random_file_of(whole, &a, cases[i].type, 5, 2);
 		crowd_kv_type = cases[i].kv_type;
-		crowd_n = cases[i].n_requests;
+		crowd_n = getenv("THOROUGH") != NULL ? cases[i].n_most : cases[i].n_requests;
 		struct eng_config cfg = crowd_config();
 		crowd_alone(&cfg, expect);
 		in_every_way(cases[i].shape, expect);
@@ -163,6 +163,7 @@ static void on_demand(void **state)
 	cfg.turn_ms = 1;
 	cfg.weights_bytes = 64 << 20;
 	run_start(&r, &cfg);
+	uint64_t loads = 0;
 	for (int i = 0; i < N; i++) {
 		struct proto_submit req = crowd_request(i);
 		run_assert_same(run_one(&r, (uint64_t)i + 1, &req), &expect[i]);
@@ -172,7 +173,9 @@ static void on_demand(void **state)
 			usleep(1000);
 			engine_stats(r.e, &s);
 		} while (s.models_here > 0 && clock_now_ns() < until);
-		assert_true(s.models_here == 0 && s.model_loads == (uint64_t)i + 1);
+		/* It may have left once more before its request came. */
+		assert_true(s.models_here == 0 && s.model_loads > loads);
+		loads = s.model_loads;
 	}
 	assert_true(s.spec_drafts > 0);
 	run_stop(&r);
@@ -485,7 +488,7 @@ static void trained_in_every_way(void **state)
 	crowd_model[0].path = "etc/models/demo-large.gguf";
 	crowd_model[0].head = "etc/models/demo-large-head.gguf";
 	crowd_kv_type = "f16";
-	crowd_n = 60;
+	crowd_n = getenv("THOROUGH") != NULL ? 60 : 24;
 	struct eng_config cfg = crowd_config();
 	crowd_alone(&cfg, expect);
 	in_every_way("demo-large", expect);
