@@ -595,6 +595,128 @@ feature('every feature is reached and used with the keyboard alone', async () =>
   await v.close();
 });
 
+feature('refusals, a lost answer and keys are dealt with by the keyboard alone', async () => {
+  const v = await visit();
+  const { key, type, use, tabTo, focused } = v;
+  const ask = async (text) => {
+    await tabTo('composer', 'Tab');
+    await type(text);
+    await key('Enter');
+  };
+  for (const [refusal, says] of [[{ status: 429, retryAfter: 1, message: 'requests per minute' }, 'requests per minute'],
+    [{ status: 404, message: 'no such model' }, 'no such model'], [{ errorAfter: 5 }, 'device stopped']]) {
+    mock.next(refusal, { text: `After: ${says}` });
+    await ask('Once more');
+    await v.page.locator(id('error'), { hasText: says }).waitFor();
+    await v.page.locator(`${id('try-again')}:enabled`).waitFor();
+    await use('try-again');
+    await v.page.locator(id('answer-text'), { hasText: `After: ${says}` }).waitFor();
+    await v.done();
+    assert.equal(await v.el('error').count(), 0);
+  }
+  mock.next({ status: 400, code: 'context_length_exceeded', message: 'This model takes 2048 tokens.' }, { text: 'Fits.' });
+  await ask('Too long');
+  await v.page.locator(id('unsent')).waitFor();
+  await use('edit-unsent');
+  assert.equal(await focused(), 'edit-text');
+  await key('ControlOrMeta+a');
+  await type('Shortened');
+  await key('Enter');
+  await v.page.locator(id('answer-text'), { hasText: 'Fits.' }).waitFor();
+  await v.done();
+  assert.equal(sent().messages.at(-1).content, 'Shortened');
+
+  mock.keys = [KEYS.paid]; // the one in use is taken back
+  try {
+    await ask('And now?');
+    await v.page.locator('#key-wrong', { hasText: 'no longer accepted' }).waitFor();
+    await tabTo('key-input', 'Tab');
+    await type('sk-neither');
+    await key('Enter');
+    await v.page.locator('#key-wrong', { hasText: 'does not accept this key' }).waitFor();
+    await key('ControlOrMeta+a');
+    await type(KEYS.paid);
+    await key('Enter');
+    await v.page.locator('#key-dialog:not([open])').waitFor({ state: 'attached' });
+    await use('try-again');
+    await v.done();
+    assert.equal(await v.el('error').count(), 0);
+  } finally {
+    mock.keys = Object.values(KEYS);
+  }
+  await tabTo('key-select');
+  await type('Manage');
+  await key('Enter');
+  await v.page.locator('#keys-dialog[open]').waitFor();
+  await use('keys-add', 'Tab');
+  await tabTo('key-input', 'Tab');
+  await type(KEYS.free);
+  await key('Enter');
+  await v.page.locator('#key-dialog:not([open])').waitFor({ state: 'attached' });
+  await ask('With the new one');
+  await v.done();
+  assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.free}`);
+  await v.close();
+});
+
+feature('two tabs of one chat are used by the keyboard alone: read along, stopped, edited and deleted from either', async () => {
+  const v = await visit();
+  await v.type('First');
+  await v.key('Enter');
+  await v.done();
+  const page = await v.context.newPage();
+  await page.goto(mock.origin);
+  await page.locator(ready).waitFor();
+  const w = { page, ...keyboardOf(page) };
+  const both = async (n) => {
+    for (const tab of [v, w]) {
+      await tab.page.waitForFunction((many) => document.querySelectorAll('[data-testid="message-user"]').length === many
+        && !document.querySelector('.live, [data-testid="elsewhere"]'), n);
+    }
+  };
+  await w.drawer();
+  await w.tabTo('search', place.isPhone ? 'Tab' : 'Shift+Tab');
+  await w.type('First');
+  await w.page.locator(id('chat')).waitFor();
+  await w.key('ArrowDown');
+  await w.key('Enter');
+  await both(1);
+
+  mock.next({ text: 'river '.repeat(2000), everyMs: 5 });
+  await v.page.bringToFront();
+  await v.tabTo('composer', 'Tab');
+  await v.type('A long one');
+  await v.key('Enter');
+  await w.page.bringToFront();
+  await w.page.waitForFunction(() => document.querySelector('.live [data-testid="answer-text"]')?.textContent.length > 20);
+  await w.use('stop', 'Tab');
+  await both(2);
+  for (const tab of [v, w]) await tab.page.locator(id('end'), { hasText: 'Stopped' }).waitFor();
+
+  mock.next({ text: 'to the edit' });
+  await w.tabTo('composer', 'Tab');
+  await w.key('ArrowUp');
+  await w.key('ControlOrMeta+a');
+  await w.type('A short one');
+  await w.key('Enter');
+  for (const tab of [v, w]) await tab.page.locator(id('answer-text'), { hasText: 'to the edit' }).waitFor();
+  await both(2);
+  await v.page.bringToFront();
+  await v.use('versionBefore');
+  await v.page.locator('.bubble', { hasText: 'A long one' }).waitFor();
+
+  await w.page.bringToFront();
+  await w.drawer();
+  await w.tabTo('search', place.isPhone ? 'Tab' : 'Shift+Tab');
+  await w.key('Escape');
+  await w.use('remove', 'Tab');
+  await w.use('remove-yes', 'Tab');
+  await w.page.locator('.no-chats').waitFor({ state: 'attached' });
+  await v.page.locator('#notice', { hasText: 'deleted in another tab' }).waitFor();
+  assert.equal(await v.page.locator('.bubble').count(), 0);
+  await v.close();
+});
+
 feature('a reader who scrolls up a little is not taken back by what comes', async () => {
   const v = await visit();
   const hold = { at: 1600 };
