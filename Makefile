@@ -124,8 +124,8 @@ BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
 PLAN_OBJ := $(addprefix $(B)/cmd/load/,arrivals.o workload.o load_trace.o sweep.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
-# These replace functions of the library, each for itself only.
-ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|alloc_meter\.h|^int pthread_cond_|^void .sl_alloc.size_t' $(TEST_SRC)))
+# These replace functions of the library, each for itself only, or their own bytes are a key (seen.h).
+ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|tests/kernels/seen\.h|fake_model\.h|alloc_meter\.h|^int pthread_cond_|^void .sl_alloc.size_t' $(TEST_SRC)))
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
@@ -349,7 +349,7 @@ $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -MMD -MP -MF $@.d -MT $@ -c -o $@.one.o $<
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $@.one.o $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL) $(GOLD)
+	$(Q)rm -f $@ && $(CC) $(CFLAGS_ALL) -o $@ $@.one.o $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL) $(GOLD)
 
 # All other tests of a folder are one program, `room`, since linking a program takes longer than compiling a test. Each
 # file's main gets the file's name. A link of that name to the program runs that file alone.
