@@ -358,15 +358,22 @@ $(B)/tests/%.o: tests/%.c $(B)/flags
 	$(call say,CC,$<)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -Dmain=$(*F)_main -MMD -MP -c -o $@ $<
 
+# A room has all tests of its folder; with ONLY (paths without .c) those, and what it has already: a part of the tests is built
+# without the others, and none is lost.
+room_all = $(notdir $(foreach t,$(ROOM_BIN),$(if $(filter $(1)/,$(dir $(t))),$(t))))
+room_has = $(file <$(1)/room.tests)
+room_only = $(notdir $(filter $(1)/%,$(addprefix $(B)/,$(ONLY)))) $(room_has)
+room_wants = $(if $(ONLY),$(filter $(room_only),$(room_all)),$(room_all))
+
 define test_room
-$(1)/room: $(2:%=$(1)/%.o) tests/support/room/room.c $(B)/libcmd.a $(B)/libsluice.a
+$(1)/room: $(2:%=$(1)/%.o) tests/support/room/room.c $(B)/libcmd.a $(B)/libsluice.a $(if $(filter-out $(2),$(room_has))$(filter-out $(room_has),$(2)),force)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(TEST_OPT) -DROOM_TESTS='$(foreach t,$(2),T($(t)))' -o $$@ tests/support/room/room.c $(2:%=$(1)/%.o) \
-	  $$(B)/libcmd.a $$(B)/libsluice.a -lcmocka $$(LIBS_ALL) $$(GOLD)
+	  $$(B)/libcmd.a $$(B)/libsluice.a -lcmocka $$(LIBS_ALL) $$(GOLD) && echo '$(2)' >$$@.tests
 $(2:%=$(1)/%): $(1)/room
 	$$(Q)ln -sf room $$@
 endef
-$(foreach d,$(sort $(dir $(ROOM_BIN))),$(eval $(call test_room,$(d:/=),$(notdir $(foreach t,$(ROOM_BIN),$(if $(filter $(d),$(dir $(t))),$(t)))))))
+$(foreach d,$(patsubst %/,%,$(sort $(dir $(ROOM_BIN)))),$(if $(call room_wants,$(d)),$(eval $(call test_room,$(d),$(call room_wants,$(d))))))
 
 # The driver's library, for tests of what it tells.
 FAKE_NVML := $(B)/libfake-nvml.so

@@ -271,8 +271,8 @@ hurry_behind() {
 }
 
 behind() {
-	step shipped make build "${shipped[@]/#/$folder/}"
-	step sanitized make SAN=address,undefined "${sanitized[@]/#/build/san-address-undefined/}"
+	step shipped make build "ONLY=${shipped[*]}" "${shipped[@]/#/$folder/}"
+	step sanitized make SAN=address,undefined "ONLY=${sanitized[*]}" "${sanitized[@]/#/build/san-address-undefined/}"
 	step lint timeout -k 10 900 tests/lint/run.sh short
 	step fuzz timeout -k 10 600 tests/fuzz/run.sh replay 3000
 }
