@@ -27,8 +27,9 @@ endif
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .SUFFIXES:
 Q := $(if $(V),,@)
-# Sanitized programs are large, and gold links them in a third of the time.
-LINKER := $(if $(SAN),$(if $(findstring clang,$(CC)),,$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold)))
+# gold links in a third of the time: sanitized programs, and what only tests run. What ships is linked by the system's own.
+GOLD := $(if $(findstring clang,$(CC)),,$(if $(shell command -v ld.gold 2>/dev/null),-fuse-ld=gold))
+LINKER := $(if $(SAN),$(GOLD))
 say = $(if $(V),@:,@printf '  %-5s %s\n' '$(1)' '$(2)')
 
 # A fresh system has no pkg-config yet: then these are empty, and `needs` says what is missing.
@@ -123,8 +124,8 @@ BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
 PLAN_OBJ := $(addprefix $(B)/cmd/load/,arrivals.o workload.o load_trace.o sweep.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
-# These replace functions of the library, each for itself only.
-ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|fake_model\.h|alloc_meter\.h|^int pthread_cond_|^void .sl_alloc.size_t' $(TEST_SRC)))
+# These replace functions of the library, each for itself only, or their own bytes are a key (seen.h).
+ALONE_BIN := $(patsubst %.c,$(B)/%,$(shell grep -lE 'only_cuda\.h|tests/kernels/seen\.h|fake_model\.h|alloc_meter\.h|^int pthread_cond_|^void .sl_alloc.size_t' $(TEST_SRC)))
 ROOM_BIN := $(filter-out $(ALONE_BIN),$(TEST_BIN))
 HELPER_BIN := $(patsubst %.c,$(B)/%,$(wildcard tests/support/*.c tests/gpu/*.c))
 
@@ -309,16 +310,16 @@ $(STANDIN_LIBRARY): tests/standin/library/cublaslt.cu tests/standin/standin_api.
 # include it. Those named watched_… are of kernels that report every access.
 MUTANTS := $(patsubst %.sed,$(B)/%.so,$(filter-out $(if $(SAN),tests/kernels/mutants/watched_%),$(wildcard tests/kernels/mutants/*.sed)))
 $(MUTANTS): $(B)/%.so: %.sed $(EMU_OBJ)
-	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(B)/$*/$$src; mkdir -p $$(dirname $$to); sed -f $< $$src >$$to; \
+	$(Q){ read -r; read -r _ src; } <$<; to=$(B)/$*/$$src; mkdir -p $${to%/*}; sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | xargs -n1 sed -n '1s/^[^:]*: *\([^ ]*\).*/\1/p') ;; esac; \
+	  case $$src in *.cu) of=$$src ;; *) of=$$(grep -lF " $$src" $(EMU_OBJ:.o=.d) | xargs sed -n -s '1s/^[^:]*: *\([^ ]*\).*/\1/p') ;; esac; \
 	  others='$(EMU_OBJ)'; flags=; case $* in */watched_*) others='$(WATCHED_ALL)'; flags='$(WATCH_FLAGS)' ;; esac; \
 	  made=; for f in $$of; do \
-	    o=$$(basename $$f .cu); made="$$made $(B)/$*/$$o.o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
-	    $(CCACHE) $(CXX) $(EMU_FLAGS) $$flags -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o.o $$in || exit 1; \
-	    others=$$(printf '%s\n' $$others | grep -v "/$$o\.o$$"); \
+	    o=$${f##*/}; o=$${o%.cu}.o; made="$$made $(B)/$*/$$o"; in=$$f; if [ $$f = $$src ]; then in=$$to; fi; \
+	    $(CCACHE) $(CXX) $(EMU_FLAGS) $$flags -w -O0 -g0 -I$(B)/$* -I. -c -o $(B)/$*/$$o $$in || exit 1; \
+	    rest=; for x in $$others; do [ $${x##*/} = $$o ] || rest="$$rest $$x"; done; others=$$rest; \
 	  done; \
-	  $(CXX) -shared -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(LDFLAGS)
+	  $(CXX) -shared -s -o $@ $$made $$others -lm -pthread $(SANFLAGS) $(GOLD) $(LDFLAGS)
 $(filter $(B)/tests/kernels/mutants/watched_%,$(MUTANTS)): $(WATCHED_ALL)
 
 # The stand-in's numbers against a toolkit's, where there is one.
@@ -329,11 +330,11 @@ $(B)/standin/toolkit.checked: tests/standin/toolkit/toolkit.cu $(wildcard tests/
 FAULTS := $(patsubst tests/standin/faults/%.sed,$(B)/standin/faults/%.so,$(wildcard tests/standin/faults/*.sed))
 $(FAULTS): $(B)/standin/faults/%.so: tests/standin/faults/%.sed $(STANDIN_OBJ)
 	@mkdir -p $(@D)/$*/kernels/cuda/device
-	$(Q)src=$$(sed -n '2s/^# //p' $<); to=$(@D)/$*/$$src; sed -f $< $$src >$$to; \
+	$(Q){ read -r; read -r _ src; } <$<; to=$(@D)/$*/$$src; sed -f $< $$src >$$to; \
 	  ! cmp -s $$src $$to || { echo "$<: changes nothing in $$src"; exit 1; }; \
-	  o=$$(basename $$src .cu).o; \
+	  o=$${src##*/}; o=$${o%.cu}.o; \
 	  $(CCACHE) $(CXX) $(STANDIN_FLAGS) $(ACCESSES) -w -O0 -g0 -I. -c -o $(@D)/$*/$$o $$to && \
-	  $(CXX) -s -o $@ $(@D)/$*/$$o $$(printf '%s\n' $(STANDIN_OBJ) | grep -v "/$$o$$") $(STANDIN_LINK)
+	  $(CXX) -s -o $@ $(@D)/$*/$$o $$(printf '%s\n' $(STANDIN_OBJ) | grep -v "/$$o$$") $(STANDIN_LINK) $(GOLD)
 
 # gateway/www itself: a file that was removed there.
 $(B)/gateway/api/www_files.c: etc/embed.sh gateway/api/www.h gateway/www gateway/www/vendor $(WWW_SRC)
@@ -348,7 +349,7 @@ $(B)/tests/%: tests/%.c $(B)/libcmd.a $(B)/libsluice.a
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -MMD -MP -MF $@.d -MT $@ -c -o $@.one.o $<
-	$(Q)$(CC) $(CFLAGS_ALL) -o $@ $@.one.o $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL)
+	$(Q)rm -f $@ && $(CC) $(CFLAGS_ALL) -o $@ $@.one.o $(B)/libcmd.a $(B)/libsluice.a -lcmocka $(LIBS_ALL) $(GOLD)
 
 # All other tests of a folder are one program, `room`, since linking a program takes longer than compiling a test. Each
 # file's main gets the file's name. A link of that name to the program runs that file alone.
@@ -357,15 +358,22 @@ $(B)/tests/%.o: tests/%.c $(B)/flags
 	$(call say,CC,$<)
 	$(Q)$(CCACHE) $(CC) $(CFLAGS_ALL) $(if $(findstring tests/unit/,$<),$(TEST_OPT)) -Dmain=$(*F)_main -MMD -MP -c -o $@ $<
 
+# A room has all tests of its folder; with ONLY (paths without .c) those, and what it has already: a part of the tests is built
+# without the others, and none is lost.
+room_all = $(notdir $(foreach t,$(ROOM_BIN),$(if $(filter $(1)/,$(dir $(t))),$(t))))
+room_has = $(file <$(1)/room.tests)
+room_only = $(notdir $(filter $(1)/%,$(addprefix $(B)/,$(ONLY)))) $(room_has)
+room_wants = $(if $(ONLY),$(filter $(room_only),$(room_all)),$(room_all))
+
 define test_room
-$(1)/room: $(2:%=$(1)/%.o) tests/support/room/room.c $(B)/libcmd.a $(B)/libsluice.a
+$(1)/room: $(2:%=$(1)/%.o) tests/support/room/room.c $(B)/libcmd.a $(B)/libsluice.a $(if $(filter-out $(2),$(room_has))$(filter-out $(room_has),$(2)),force)
 	$$(call say,LINK,$$@)
 	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(TEST_OPT) -DROOM_TESTS='$(foreach t,$(2),T($(t)))' -o $$@ tests/support/room/room.c $(2:%=$(1)/%.o) \
-	  $$(B)/libcmd.a $$(B)/libsluice.a -lcmocka $$(LIBS_ALL)
+	  $$(B)/libcmd.a $$(B)/libsluice.a -lcmocka $$(LIBS_ALL) $$(GOLD) && echo '$(2)' >$$@.tests
 $(2:%=$(1)/%): $(1)/room
 	$$(Q)ln -sf room $$@
 endef
-$(foreach d,$(sort $(dir $(ROOM_BIN))),$(eval $(call test_room,$(d:/=),$(notdir $(foreach t,$(ROOM_BIN),$(if $(filter $(d),$(dir $(t))),$(t)))))))
+$(foreach d,$(patsubst %/,%,$(sort $(dir $(ROOM_BIN)))),$(if $(call room_wants,$(d)),$(eval $(call test_room,$(d),$(call room_wants,$(d))))))
 
 # The driver's library, for tests of what it tells.
 FAKE_NVML := $(B)/libfake-nvml.so

@@ -9,6 +9,7 @@
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 . tests/support/tap.sh
+. tests/lint/cache.sh
 
 # The make that called this shares no jobs with those called from here.
 unset MAKEFLAGS MFLAGS MAKELEVEL
@@ -270,8 +271,8 @@ hurry_behind() {
 }
 
 behind() {
-	step shipped make build "${shipped[@]/#/$folder/}"
-	step sanitized make SAN=address,undefined "${sanitized[@]/#/build/san-address-undefined/}"
+	step shipped make build "ONLY=${shipped[*]}" "${shipped[@]/#/$folder/}"
+	step sanitized make SAN=address,undefined "ONLY=${sanitized[*]}" "${sanitized[@]/#/build/san-address-undefined/}"
 	step lint timeout -k 10 900 tests/lint/run.sh short
 	step fuzz timeout -k 10 600 tests/fuzz/run.sh replay 3000
 }
@@ -502,6 +503,9 @@ perf)
 	;;
 test)
 	export THREADS=4
+	# Where test_mutants remembers the bytes in which it found every planted fault.
+	SLUICE_TEST_SEEN=$(lint_cache mutants)
+	export SLUICE_TEST_SEEN
 	everything
 	;;
 behind)
