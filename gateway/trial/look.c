@@ -47,15 +47,23 @@ static double tail_with(const struct trial_sums *s, double past, double past_fai
 	return tail(n, (double)n * variant / all, failed[TRIAL_VARIANT]);
 }
 
+/* Whether the base now fails far more than it used to, as in an outage of both arms. */
+static bool is_astray(const struct trial_sums *s, double past, double past_failed)
+{
+	const int64_t failed = s->of[TRIAL_TRIED_FAILED + TRIAL_BASE], n = failed + (int64_t)ceil(past_failed);
+	const double now = (double)s->of[TRIAL_TRIED + TRIAL_BASE];
+	return tail(n, (double)n * now / (now + past), failed) <= TRIAL_ASTRAY;
+}
+
 static bool fails(const struct trial_sums *s, struct trial_past past)
 {
 	const double alone = tail_alone(s), missing = (double)(TRIAL_ENOUGH - s->of[TRIAL_TRIED + TRIAL_BASE]);
 	if (missing <= 0 || past.n <= 0)
 		return alone <= alpha_alone + alpha_past;
-	if (alone <= alpha_alone || middle_alone(s) > TRIAL_AGREE)
+	const double n = (double)past.n, used = fmin(missing, n), failed = fmax((double)past.failed, n * TRIAL_FLOOR);
+	if (alone <= alpha_alone || middle_alone(s) > TRIAL_AGREE || is_astray(s, n, failed))
 		return alone <= alpha_alone;
-	const double n = fmin(missing, (double)past.n), share = (double)past.failed / (double)past.n;
-	return tail_with(s, n, n * fmax(share, TRIAL_FLOOR)) <= alpha_past;
+	return tail_with(s, used, failed * used / n) <= alpha_past;
 }
 
 static bool is_slow(const struct trial_sums *s)

@@ -37,7 +37,8 @@
  * the rest does without: the base fails now as often as its history says, within about 10 % of that rate. A base that
  * failed in less than TRIAL_FLOOR of its history counts as one that failed in so many, so any rate up to that one may
  * become another. What else drifts is bounded without an assumption: the test also asks that the answers of the same
- * time alone differ at level TRIAL_AGREE, so no drift of both arms rolls back more variants than that. Such
+ * time alone differ at level TRIAL_AGREE, so no drift of both arms rolls back more variants than that; and a history
+ * that the base's own answers since refute at level TRIAL_ASTRAY, as in an outage of both arms, is left out. Such
  * tests trade power for robustness to drift (Viele et al. 2014; Kopp-Schneider et al. 2020). Times drift with load by
  * more than what is to be found, so first tokens and departures have no history.
  *
@@ -115,9 +116,11 @@ struct trial_past trial_past_sum(struct trial_past a, struct trial_past b);
 
 /* ---- trial.c ---- */
 
-/* Shares of the look with a history: what the answers of the same time must say, and the least failures of a past. */
+/* The look with a history: the level at which the answers of the same time must agree, the least share of failures that
+ * a history has, and the level at which the base's own answers refute it. */
 #define TRIAL_AGREE 0.15
 #define TRIAL_FLOOR 0.005
+#define TRIAL_ASTRAY 0.002
 
 /* What is added up over threads and gateways. Logarithms are natural, in millionths. */
 enum trial_sum {

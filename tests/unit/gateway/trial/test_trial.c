@@ -245,6 +245,9 @@ static void a_history_makes_up_for_answers(void **state)
 	/* Both fail more than the base used to. */
 	s = evenly(20, 24);
 	assert_int_equal(look(&s, 10000, 100), TRIAL_ALIKE);
+	/* An outage of both, which hit the variant a little more: no such history counts. */
+	s = evenly(100, 125);
+	assert_int_equal(look(&s, 10000, 100), TRIAL_ALIKE);
 	/* What the answers of the same time tell needs no history, whatever that was like. */
 	s = evenly(2, 20);
 	assert_int_equal(look(&s, 0, 0), TRIAL_FAILS);
