@@ -41,7 +41,7 @@ static const char usage[] =
     "              [--slo-total MS] [--sweep] [--sweep-share PERCENT] [--plot FILE.svg] [--against FILE]\n"
     "              [--tolerance PERCENT] [--http1] [--whole] [--warmup] [--insecure] [--cacert FILE]\n"
     "              [--seed N] [--json]\n"
-    "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--json]\n"
+    "       sluice bench gateway [--load NAME] [--runs N] [--seconds S] [--quick] [--no-nginx] [--more FILE] [--json]\n"
     "       sluice bench cleanse [--json]\n"
     "       sluice bench store [--times N] [--json]\n"
     "       sluice bench cascade [--json]\n"

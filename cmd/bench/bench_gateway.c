@@ -94,15 +94,38 @@ struct bench {
 	struct bench_child mock, nginx;
 	struct load_target nginx_target;
 	const char *nginx_path; /* NULL: no comparison */
+	const char *more;       /* a file of further settings; NULL: none */
 	double seconds;
 	int runs;
 };
 
 /* ---- configurations ---- */
 
+enum { MORE_BYTES = 4096 };
+
+/* Of top-level keys that the configuration has not. */
+static int read_more(const char *path, char out[MORE_BYTES], struct sl_err *err)
+{
+	out[0] = '\0';
+	if (path == NULL)
+		return 0;
+	FILE *f = fopen(path, "r");
+	if (f == NULL)
+		return sl_errf(err, SL_EIO, "--more: cannot open %s", path);
+	const size_t n = fread(out, 1, MORE_BYTES, f);
+	fclose(f);
+	if (n == MORE_BYTES)
+		return sl_errf(err, SL_ELIMIT, "--more: %s has more than %d bytes", path, MORE_BYTES - 1);
+	out[n] = '\0';
+	return 0;
+}
+
 static int write_config(const struct bench *b, const struct load_case *c, uint16_t port, struct sl_err *err)
 {
-	char text[4096], hex[65];
+	char text[4096 + MORE_BYTES], more[MORE_BYTES], hex[65];
+	int rc = read_more(b->more, more, err);
+	if (rc != 0)
+		return rc;
 	cache_sha256_hex(bench_key, strlen(bench_key), hex);
 	snprintf(text, sizeof text,
 		 "state: %s/state\n"
@@ -115,8 +138,9 @@ static int write_config(const struct bench *b, const struct load_case *c, uint16
 		 "  https: 127.0.0.1:%u\n  http: off\n  threads: 1\n"
 		 "  tiers:\n    - name: bench\n      max_output: 1000000\n      concurrency: 100000\n"
 		 "  keys:\n    - name: bench\n      sha256: %s\n      tier: bench\n"
-		 "  limits:\n    connections: 20000\n",
-		 b->box.dir, b->box.socket, c->kind == WHOLE ? "false" : "true", c->step_ms, c->step_active, port, hex);
+		 "  limits:\n    connections: 20000\n%s",
+		 b->box.dir, b->box.socket, c->kind == WHOLE ? "false" : "true", c->step_ms, c->step_active, port, hex,
+		 more);
 	return bench_folder_write(b->box.config, text, err);
 }
 
@@ -447,15 +471,13 @@ static int run_all(struct bench *b, const char *only, bool json, int *missed)
 
 int bench_gateway(int argc, char **argv)
 {
-	const char *only = NULL;
+	const char *only = NULL, *more = NULL;
 	double runs = 0, seconds = 0;
 	bool quick = false, json = false, no_nginx = false;
 	const struct bench_option options[] = {
-	    {"--load", NULL, &only, NULL, 0, 0},
-	    {"--runs", &runs, NULL, NULL, 1, MAX_RUNS},
-	    {"--seconds", &seconds, NULL, NULL, 0.05, 600},
-	    {"--quick", NULL, NULL, &quick, 0, 0},
-	    {"--no-nginx", NULL, NULL, &no_nginx, 0, 0},
+	    {"--load", NULL, &only, NULL, 0, 0},        {"--more", NULL, &more, NULL, 0, 0},
+	    {"--runs", &runs, NULL, NULL, 1, MAX_RUNS}, {"--seconds", &seconds, NULL, NULL, 0.05, 600},
+	    {"--quick", NULL, NULL, &quick, 0, 0},      {"--no-nginx", NULL, NULL, &no_nginx, 0, 0},
 	    {"--json", NULL, NULL, &json, 0, 0},
 	};
 	int rc = bench_parse(argc, argv, options, sizeof options / sizeof *options, NULL);
@@ -469,6 +491,7 @@ int bench_gateway(int argc, char **argv)
 					   : 5};
 	struct sl_err err = {0};
 	int missed = 0;
+	b.more = more;
 	b.nginx_path = no_nginx ? NULL : find_nginx();
 	allow_descriptors();
 	if (bench_box_open(&b.box, &err) != 0)

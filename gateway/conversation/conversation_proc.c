@@ -101,6 +101,6 @@ const struct cache_proc conversation_read = {"conversation_read", lua_read},
 			conversation_list = {"conversation_list", lua_list};
 
 const struct cache_proc *const gateway_procs[GATEWAY_PROCS] = {
-    &conversation_read,   &conversation_hold, &conversation_free, &conversation_put,
-    &conversation_delete, &conversation_list, &idempotent_change, &variant_merge,
+    &conversation_read, &conversation_hold, &conversation_free, &conversation_put, &conversation_delete,
+    &conversation_list, &idempotent_change, &variant_merge,     &variant_remember,
 };

@@ -40,7 +40,7 @@ extern const struct cache_proc conversation_read, conversation_hold, conversatio
     conversation_delete, conversation_list;
 
 /* All of the gateway's procedures, for cache_create. */
-enum { GATEWAY_PROCS = 8 };
+enum { GATEWAY_PROCS = 9 };
 extern const struct cache_proc *const gateway_procs[GATEWAY_PROCS];
 
 #endif

@@ -9,34 +9,73 @@
 #include "gateway/observe/trace.h"
 #include "version.h"
 
-enum { KIND_INTERNAL = 1, KIND_SERVER = 2, STATUS_ERROR = 2 };
+enum { KIND_INTERNAL = 1, KIND_SERVER = 2 };
 
-/* What is being written; after a failure nothing more is. */
+/* What is being written; after a failure nothing more is. Small pieces gather in text: a trace has two hundred of them.
+ */
 struct writer {
 	struct sl_buf *out;
 	const struct trace *t;
 	uint64_t offset_ns;
 	bool first; /* of a list: no comma before it */
 	int rc;
+	size_t n;
+	char text[4096];
 };
 
-static void put(struct writer *w, const char *text)
+static void flush(struct writer *w)
 {
 	if (w->rc == 0)
-		w->rc = buf_append_str(w->out, text);
+		w->rc = buf_append(w->out, w->text, w->n);
+	w->n = 0;
+}
+
+static void put_bytes(struct writer *w, const char *text, size_t n)
+{
+	if (n > sizeof w->text - w->n)
+		flush(w);
+	if (n <= sizeof w->text) {
+		memcpy(w->text + w->n, text, n);
+		w->n += n;
+	} else if (w->rc == 0) {
+		w->rc = buf_append(w->out, text, n);
+	}
+}
+
+static void put(struct writer *w, const char *text) { put_bytes(w, text, strlen(text)); }
+
+static bool is_plain(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if (*text < ' ' || *text > '~' || *text == '"' || *text == '\\')
+			return false;
+	return true;
 }
 
 static void put_string(struct writer *w, const char *text)
 {
+	if (is_plain(text)) {
+		put(w, "\"");
+		put(w, text);
+		put(w, "\"");
+		return;
+	}
+	flush(w);
 	if (w->rc == 0)
 		w->rc = json_out_string(w->out, text, strlen(text));
 }
 
-static void put_number(struct writer *w, const char *form, unsigned long long n)
+/* In quotes, as OTLP has numbers of 64 bits. */
+static void put_number(struct writer *w, uint64_t v)
 {
-	char text[64];
-	snprintf(text, sizeof text, form, n);
-	put(w, text);
+	char text[24];
+	size_t at = sizeof text;
+	text[--at] = '"';
+	do
+		text[--at] = (char)('0' + v % 10);
+	while ((v /= 10) > 0);
+	text[--at] = '"';
+	put_bytes(w, text + at, sizeof text - at);
 }
 
 static void put_key(struct writer *w, const char *name)
@@ -59,14 +98,17 @@ static void put_text(struct writer *w, const char *name, const char *text)
 static void put_int(struct writer *w, const char *name, uint64_t n)
 {
 	put_key(w, name);
-	put_number(w, "\",\"value\":{\"intValue\":\"%llu\"}}", n);
+	put(w, "\",\"value\":{\"intValue\":");
+	put_number(w, n);
+	put(w, "}}");
 }
 
 static void put_time(struct writer *w, const char *name, uint64_t at_ns)
 {
 	put(w, ",\"");
 	put(w, name);
-	put_number(w, "\":\"%llu\"", at_ns + w->offset_ns);
+	put(w, "\":");
+	put_number(w, at_ns + w->offset_ns);
 }
 
 static void put_id(struct writer *w, const char *name, const uint8_t id[SPAN_ID_BYTES])
@@ -93,7 +135,7 @@ static void begin(struct writer *w, const uint8_t id[SPAN_ID_BYTES], const uint8
 		put(w, ",\"traceState\":");
 		put_string(w, w->t->state);
 	}
-	put_number(w, ",\"kind\":%llu,\"name\":", (unsigned)kind);
+	put(w, kind == KIND_SERVER ? ",\"kind\":2,\"name\":" : ",\"kind\":1,\"name\":");
 }
 
 static void put_times(struct writer *w, uint64_t from_ns, uint64_t to_ns)
@@ -119,8 +161,9 @@ static void put_event(struct writer *w, const char *name, uint64_t at_ns)
 {
 	if (at_ns == 0)
 		return;
-	put_number(w, w->first ? "{\"timeUnixNano\":\"%llu\",\"name\":\"" : ",{\"timeUnixNano\":\"%llu\",\"name\":\"",
-		   at_ns + w->offset_ns);
+	put(w, w->first ? "{\"timeUnixNano\":" : ",{\"timeUnixNano\":");
+	put_number(w, at_ns + w->offset_ns);
+	put(w, ",\"name\":\"");
 	put(w, name);
 	put(w, "\"}");
 	w->first = false;
@@ -164,7 +207,7 @@ static void put_request(struct writer *w, const struct observed *o)
 	put_event(w, "switch", o->switched_ns);
 	put(w, "]");
 	if (o->failed)
-		put_number(w, ",\"status\":{\"code\":%llu}", STATUS_ERROR);
+		put(w, ",\"status\":{\"code\":2}"); /* error */
 	put(w, "}");
 }
 
@@ -189,10 +232,17 @@ static void put_parts(struct writer *w, const struct observed *o)
 
 int otlp_print(struct sl_buf *out, const struct observed *o, const struct trace *t, uint64_t offset_ns)
 {
-	struct writer w = {.out = out, .t = t, .offset_ns = offset_ns};
+	struct writer w;
+	w.out = out;
+	w.t = t;
+	w.offset_ns = offset_ns;
+	w.first = true;
+	w.rc = 0;
+	w.n = 0;
 	put_request(&w, o);
 	put_parts(&w, o);
 	put(&w, "\n");
+	flush(&w);
 	return w.rc;
 }
 

@@ -33,7 +33,7 @@ static void insert(struct trial *t, enum trial_arm arm, uint64_t v, uint32_t at)
 	t->n_window_variant += arm == TRIAL_VARIANT;
 }
 
-void trial_rank(struct trial *t, enum trial_arm arm, uint64_t ns, int64_t *log_micro)
+void trial_rank(struct trial *t, enum trial_arm arm, uint64_t ns, int64_t *sums)
 {
 	if (t->n_window == TRIAL_WINDOW)
 		t->n_window = t->n_window_variant = 0;
@@ -48,8 +48,9 @@ void trial_rank(struct trial *t, enum trial_arm arm, uint64_t ns, int64_t *log_m
 		return;
 	const double rank = ((double)lower + upper) / (2.0 * n), high = 2 * rank - 1;
 	/* The stakes of both arms cancel out where high ranks have nothing to do with the arm. */
-	for (int k = 0; k < TRIAL_BETS; k++) {
-		const double stake = arm == TRIAL_VARIANT ? stakes[k] * (1 - share) : -stakes[k] * share;
-		log_micro[k] += trial_micro(log1p(stake * high));
-	}
+	const double score = (arm == TRIAL_VARIANT ? 1 - share : -share) * high;
+	for (int k = 0; k < TRIAL_BETS; k++)
+		sums[TRIAL_LOG_SLOW + k] += trial_micro(log1p(stakes[k] * score));
+	sums[TRIAL_SCORE] += trial_micro(score);
+	sums[TRIAL_SCORE_SQUARES] += trial_micro(score * score);
 }

@@ -5,9 +5,8 @@
 
 #include "gateway/trial/trial_priv.h"
 
-/* They add up to 1 %. */
-static const double alphas[TRIAL_CAUSES] = {[TRIAL_FAILS] = 0.0012, [TRIAL_LEFT] = 0.0005, [TRIAL_SLOW] = 0.0005};
-static const double look_alpha = 0.0078;
+/* With the look's they add up to 1 %. */
+static const double alphas[TRIAL_CAUSES] = {[TRIAL_FAILS] = 0.0012, [TRIAL_LEFT] = 0.0005, [TRIAL_SLOW] = 0.0002};
 
 int64_t trial_micro(double v) { return llround(v * TRIAL_MICRO); }
 
@@ -32,6 +31,11 @@ void trial_take(struct trial *t, enum trial_arm arm, const struct trial_answer *
 	if (*seen == TRIAL_FAILS_OF_USER)
 		return;
 	const bool first = (*seen)++ == 0;
+	t->begun |= arm == TRIAL_VARIANT;
+	if (t->begun) {
+		to[TRIAL_TRIED + arm]++;
+		to[TRIAL_TRIED_FAILED + arm] += a->failed;
+	}
 	if (trial_event(&t->fails, arm, a->failed, &to[TRIAL_LOG_FAILS], &expected)) {
 		to[TRIAL_EVENTS]++;
 		to[TRIAL_HITS] += arm == TRIAL_VARIANT;
@@ -40,7 +44,7 @@ void trial_take(struct trial *t, enum trial_arm arm, const struct trial_answer *
 	if (first && !a->failed)
 		trial_event(&t->left, arm, a->left, &to[TRIAL_LOG_LEFT], &expected);
 	if (first && a->ttft_ns > 0)
-		trial_rank(t, arm, a->ttft_ns, &to[TRIAL_LOG_SLOW]);
+		trial_rank(t, arm, a->ttft_ns, to);
 }
 
 double trial_log_evidence(const struct trial_sums *s, enum trial_cause cause)
@@ -60,23 +64,13 @@ double trial_log_bound(enum trial_cause cause)
 	return cause > TRIAL_ALIKE && cause < TRIAL_CAUSES ? -log(alphas[cause]) : INFINITY;
 }
 
-static bool fails_at_look(const struct trial_sums *s)
-{
-	const int64_t n = s->of[TRIAL_EVENTS], hits = s->of[TRIAL_HITS];
-	const double expected = (double)s->of[TRIAL_EXPECTED] / TRIAL_MICRO;
-	/* The binomial's tail bounds the true one from one above the mean on. */
-	if (n == 0 || (double)hits < expected + 1)
-		return false;
-	return trial_binomial_tail(n, expected / (double)n, hits) <= look_alpha;
-}
-
-enum trial_cause trial_judge(const struct trial_sums *s, int64_t before)
+enum trial_cause trial_judge(const struct trial_sums *s, struct trial_past past, int64_t before)
 {
 	for (int c = TRIAL_FAILS; c < TRIAL_CAUSES; c++)
 		if (trial_log_evidence(s, (enum trial_cause)c) >= trial_log_bound((enum trial_cause)c))
 			return (enum trial_cause)c;
 	const int64_t now = s->of[TRIAL_ANSWERS + TRIAL_VARIANT];
-	return before < TRIAL_LOOK && now >= TRIAL_LOOK && fails_at_look(s) ? TRIAL_FAILS : TRIAL_ALIKE;
+	return before < TRIAL_LOOK && now >= TRIAL_LOOK ? trial_look(s, past) : TRIAL_ALIKE;
 }
 
 const char *trial_cause_name(enum trial_cause cause)

@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "gateway/request/request_fields.h"
 #include "gateway/variant/variant_counts.h"
+#include "gateway/variant/variant_past.h"
 #include "gateway/variant/variant_state.h"
 
 struct variants {
@@ -46,6 +47,14 @@ static uint64_t key_of(const struct gw_variant_config *base, const struct gw_var
 	return key;
 }
 
+/* What the answers of a base depend on, whatever it is called. 0: no memory. */
+static uint64_t past_key_of(const struct gw_variant_config *base)
+{
+	struct gw_variant_config c = *base;
+	c.name = "";
+	return key_of(&c, &c);
+}
+
 static struct variant_group *group_of(struct variants *v, const char *of)
 {
 	for (size_t i = 0; i < v->n; i++)
@@ -64,9 +73,14 @@ static int add_variant(struct variants *all, const struct gw_variant_config *c)
 	struct variant *v = &g->all[g->n];
 	*v = (struct variant){
 	    .cfg = c, .group = g, .counts = variant_counts_get(c->of, c->name), .digest = digest_of(c->name)};
-	if (g->n > 0 && c->rollback) {
-		uint64_t key = key_of(g->all[0].cfg, c);
-		v->state = key != 0 ? variant_state_get(key, c->of, c->name) : NULL;
+	if (g->n == 0) {
+		const uint64_t key = past_key_of(c);
+		g->past = key != 0 ? variant_past_get(key) : NULL;
+		if (g->past == NULL)
+			return SL_ENOMEM;
+	} else if (c->rollback) {
+		const uint64_t key = key_of(g->all[0].cfg, c);
+		v->state = key != 0 ? variant_state_get(key, c->of, c->name, g->past) : NULL;
 		if (v->state == NULL)
 			return SL_ENOMEM;
 	}
@@ -97,9 +111,11 @@ void variants_destroy(void *all)
 	struct variants *v = all;
 	if (v == NULL)
 		return;
-	for (size_t i = 0; i < v->n; i++)
+	for (size_t i = 0; i < v->n; i++) {
 		for (size_t k = 0; k < v->groups[i].n; k++)
 			variant_state_unref(v->groups[i].all[k].state);
+		variant_past_unref(v->groups[i].past);
+	}
 	sl_free(v);
 }
 
@@ -210,6 +226,7 @@ void variant_note(const struct variant *v, const struct variant_answer *a)
 	for (size_t i = 1; i < g->n; i++)
 		if (g->all[i].state != NULL)
 			variant_state_take(g->all[i].state, TRIAL_BASE, &a->trial);
+	variant_past_take(g->past, a->trial.failed, a->trial.user);
 }
 
 void variants_show(const struct variants *v)

@@ -9,6 +9,7 @@
  *   state      what becomes of one variant: the evidence, a rollback, an administrator's weight. It belongs to the
  *              process and outlives reloads, as long as the variant and its base stay what they are (variant_state.h).
  *              The store adds up the evidence of all gateways and keeps what was decided (variant_sync.h)
+ *   past       how many answers of a base failed lately (variant_past.h)
  *
  * Any thread.
  */
@@ -26,6 +27,7 @@
 
 struct variant_counts;
 struct variant_group;
+struct variant_past;
 struct variant_state;
 struct variants;
 
@@ -40,6 +42,7 @@ struct variant {
 struct variant_group {
 	const char *of; /* the name that clients ask for */
 	uint64_t digest;
+	struct variant_past *past; /* of its base; counted */
 	size_t n;
 	struct variant all[TRIAL_MAX_VARIANTS];
 };

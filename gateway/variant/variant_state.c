@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "gateway/variant/variant_past.h"
 
 /* So long after it was made, the store that has not told counts as one that knows nothing. */
 enum { KNOWN_MS = 3000 };
@@ -27,7 +28,8 @@ struct variant_state {
 	unsigned refs; /* under the list's lock */
 	uint64_t key;
 	char of[VARIANT_NAME_BYTES], name[VARIANT_NAME_BYTES];
-	pthread_mutex_t lock; /* of what follows */
+	struct variant_past *past; /* counted */
+	pthread_mutex_t lock;      /* of what follows */
 	struct variant_word word;
 	unsigned ordered, asking; /* by an administrator here: bits of enum order; those that are on their way */
 	struct trial trial;
@@ -36,6 +38,7 @@ struct variant_state {
 	bool unsure;   /* the store may have taken it */
 	bool sending, told;
 	bool logged; /* its rollback, of this generation */
+	bool begun;  /* the variant has answered here, or at another gateway: word.past stays as it is */
 	uint64_t made_ns;
 };
 
@@ -56,12 +59,13 @@ static struct variant_state *find(uint64_t key)
 	return NULL;
 }
 
-static struct variant_state *create(uint64_t key, const char *of, const char *name)
+static struct variant_state *create(uint64_t key, const char *of, const char *name, struct variant_past *past)
 {
 	struct variant_state *s = sl_zalloc(sizeof *s);
 	if (s == NULL)
 		return NULL;
 	s->key = key;
+	s->past = variant_past_ref(past);
 	s->word.weight = VARIANT_NO_WEIGHT;
 	s->made_ns = clock_now_ns();
 	snprintf(s->of, sizeof s->of, "%s", of);
@@ -71,12 +75,12 @@ static struct variant_state *create(uint64_t key, const char *of, const char *na
 	return s;
 }
 
-struct variant_state *variant_state_get(uint64_t key, const char *of, const char *name)
+struct variant_state *variant_state_get(uint64_t key, const char *of, const char *name, struct variant_past *past)
 {
 	pthread_mutex_lock(&list_lock);
 	struct variant_state *s = find(key);
 	if (s == NULL)
-		s = create(key, of, name);
+		s = create(key, of, name, past);
 	if (s != NULL)
 		s->refs++;
 	pthread_mutex_unlock(&list_lock);
@@ -94,6 +98,7 @@ void variant_state_unref(struct variant_state *s)
 	pthread_mutex_unlock(&list_lock);
 	if (!last)
 		return;
+	variant_past_unref(s->past);
 	pthread_mutex_destroy(&s->lock);
 	sl_free(s);
 }
@@ -163,7 +168,7 @@ static void judge(struct variant_state *s, int64_t before)
 	if (is_rolled(s))
 		return;
 	const struct trial_sums sums = evidence_of(s);
-	s->word.rolled = trial_judge(&sums, before);
+	s->word.rolled = trial_judge(&sums, s->word.past, before);
 	if (s->word.rolled == TRIAL_ALIKE)
 		return;
 	metric_add(&rollbacks, 1);
@@ -175,6 +180,10 @@ static void judge(struct variant_state *s, int64_t before)
 void variant_state_take(struct variant_state *s, enum trial_arm arm, const struct trial_answer *a)
 {
 	pthread_mutex_lock(&s->lock);
+	if (arm == TRIAL_VARIANT && !s->begun) {
+		s->word.past = variant_past_view(s->past);
+		s->begun = true;
+	}
 	trial_take(&s->trial, arm, a);
 	/* The look belongs to the store's sums, so that all gateways together take it once. */
 	judge(s, INT64_MAX);
@@ -209,7 +218,7 @@ static void begin_again(struct variant_state *s)
 {
 	s->trial = (struct trial){.n_window = 0};
 	s->total = s->sent = (struct trial_sums){{0}};
-	s->unsure = s->logged = false;
+	s->unsure = s->logged = s->begun = false;
 }
 
 /* A change during an exchange is not part of it. */
@@ -266,6 +275,8 @@ bool variant_state_send(struct variant_state *s, struct variant_word *word, stru
 			fill_batch(s);
 		s->sending = s->unsure = true;
 		s->asking = s->ordered;
+		if (!s->begun)
+			s->word.past = variant_past_view(s->past);
 		*word = s->word;
 		*sums = s->sent;
 		*batch = s->batch;
@@ -323,6 +334,10 @@ void variant_state_told(struct variant_state *s, const struct variant_word *word
 		if (word->generation == s->word.generation) {
 			s->sent = (struct trial_sums){{0}};
 			s->total = *sums;
+			if (sums->of[TRIAL_ANSWERS + TRIAL_VARIANT] > 0) {
+				s->word.past = word->past;
+				s->begun = true;
+			}
 			judge(s, before);
 		}
 	}

@@ -27,6 +27,7 @@ struct variant_word {
 	enum trial_cause rolled; /* TRIAL_ALIKE: it is not rolled back */
 	bool by_hand;            /* an administrator has rolled it back; rolled is then TRIAL_ALIKE */
 	int64_t weight;          /* an administrator's, in thousandths; VARIANT_NO_WEIGHT: the configured one */
+	struct trial_past past;  /* the base's history; it stays as it is from the variant's first answer on */
 };
 
 /* For an administrator, and for metrics. */
@@ -37,8 +38,11 @@ struct variant_view {
 	bool known;                    /* the store has told, or there was time for it */
 };
 
-/* The one of that key (a digest of what is compared), with a reference. NULL: no memory. of, name: for the log. */
-struct variant_state *variant_state_get(uint64_t key, const char *of, const char *name);
+struct variant_past;
+
+/* The one of that key (a digest of what is compared), with a reference. NULL: no memory. of, name: for the log. past:
+ * its base's; NULL: none. The state takes a reference of its own. */
+struct variant_state *variant_state_get(uint64_t key, const char *of, const char *name, struct variant_past *past);
 void variant_state_unref(struct variant_state *s); /* NULL allowed */
 
 const char *variant_state_of(const struct variant_state *s);

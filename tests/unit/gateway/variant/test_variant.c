@@ -15,6 +15,7 @@
 #include "gateway/request/request_fields.h"
 #include "gateway/variant/shadow.h"
 #include "gateway/variant/variant.h"
+#include "gateway/variant/variant_past.h"
 #include "gateway/variant/variant_state.h"
 
 enum { USERS = 10000 };
@@ -217,6 +218,30 @@ static void a_worse_one_is_rolled_back_and_a_reload_keeps_that(void **state)
 	variants_destroy(v);
 }
 
+/* A base gathers its past alone, and keeps it when variants come; other settings of it are another base. */
+static void a_base_has_a_past_before_its_variants(void **state)
+{
+	(void)state;
+	struct plan alone = plan_of(three, 1), p = plan_of(three, 3), other = plan_of(three, 3);
+	const struct variant_answer bad = {.trial = {.failed = true, .user = 5}, .end = VARIANT_FAILED};
+	struct variants *v = make(&alone);
+	variant_note(&variants_find(v, "shop")->all[0], &bad);
+	assert_int_equal(variant_past_view(variants_find(v, "shop")->past).failed, 1);
+	p.all[0].name = "stable";
+	struct variants *next = make(&p);
+	variants_destroy(v);
+	const struct variant_group *g = variants_find(next, "shop");
+	assert_int_equal(variant_past_view(g->past).failed, 1);
+	variant_note(&g->all[1], &bad);
+	assert_int_equal(variant_past_view(g->past).n, 1);
+	assert_int_equal(variant_state_view(g->all[1].state).word.past.failed, 1);
+	other.all[0].model = "m9";
+	v = make(&other);
+	assert_int_equal(variant_past_view(variants_find(v, "shop")->past).n, 0);
+	variants_destroy(next);
+	variants_destroy(v);
+}
+
 static void most_users_variant_succeeds_the_others(void **state)
 {
 	(void)state;
@@ -314,6 +339,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(the_base_answers_until_the_store_has_told, setup, teardown),
 	    cmocka_unit_test_setup_teardown(one_that_cannot_serve_gets_none, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_worse_one_is_rolled_back_and_a_reload_keeps_that, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_base_has_a_past_before_its_variants, setup, teardown),
 	    cmocka_unit_test_setup_teardown(most_users_variant_succeeds_the_others, setup, teardown),
 	    cmocka_unit_test_setup_teardown(copies_follow_their_shares, setup, teardown),
 	    cmocka_unit_test_setup_teardown(rollback_false_keeps_it, setup, teardown),

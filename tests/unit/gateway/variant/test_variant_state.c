@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "gateway/conversation/conversation_proc.h"
+#include "gateway/variant/variant_past.h"
 #include "gateway/variant/variant_proc.h"
 #include "gateway/variant/variant_state.h"
 #include "tests/support/cache_rig.h"
@@ -21,7 +22,7 @@
 static struct variant_state *fresh(void)
 {
 	static uint64_t key = 77000;
-	struct variant_state *s = variant_state_get(++key, "shop", "v2");
+	struct variant_state *s = variant_state_get(++key, "shop", "v2", NULL);
 	assert_non_null(s);
 	return s;
 }
@@ -208,7 +209,8 @@ static void threads_lose_no_answer(void **state)
 static void one_key_is_one_state(void **state)
 {
 	(void)state;
-	struct variant_state *a = variant_state_get(5, "m", "v"), *b = variant_state_get(5, "m", "v"), *all[4];
+	struct variant_state *a = variant_state_get(5, "m", "v", NULL), *b = variant_state_get(5, "m", "v", NULL),
+			     *all[4];
 	assert_ptr_equal(a, b);
 	assert_int_equal(variant_states_list(all, 4), 1);
 	assert_ptr_equal(all[0], a);
@@ -228,7 +230,7 @@ struct world {
 	struct rig g;
 	struct answer a;
 	struct cache_key keys[2];
-	int64_t batch;
+	int64_t batch, past, past_told;
 };
 
 static int set_up(void **state, bool redis)
@@ -268,20 +270,24 @@ static int tear_down(void **state)
 /* A batch that adds n to every sum; the reply's words, and the last sum. */
 static void merge_batch(struct world *w, const int64_t word[4], int64_t batch, int64_t n, const int64_t expected[6])
 {
-	struct cache_value args[5 + TRIAL_SUMS];
+	struct cache_value args[7 + TRIAL_SUMS];
 	for (int i = 0; i < 4; i++)
 		args[i] = (struct cache_value){.i = word[i]};
 	args[4] = (struct cache_value){.i = batch};
+	args[5] = (struct cache_value){.i = w->past};
+	args[6] = (struct cache_value){.i = w->past / 100};
 	for (int i = 0; i < TRIAL_SUMS; i++)
-		args[5 + i] = (struct cache_value){.i = n};
+		args[7 + i] = (struct cache_value){.i = n};
 	answer_reset(&w->a);
-	cache_eval(w->g.cl, &w->a.op, &variant_merge, w->keys, 2, args, 5 + TRIAL_SUMS, on_answer);
+	cache_eval(w->g.cl, &w->a.op, &variant_merge, w->keys, 2, args, 7 + TRIAL_SUMS, on_answer);
 	const struct cache_result *r = rig_wait(&w->g, &w->a);
 	assert_int_equal(r->code, 0);
 	assert_false(r->degraded);
 	assert_int_equal(r->n_values, VARIANT_MERGE_WORDS + TRIAL_SUMS);
-	for (int i = 0; i < VARIANT_MERGE_WORDS; i++)
+	for (int i = 0; i < 5; i++)
 		assert_int_equal(r->values[i].i, expected[i]);
+	w->past_told = r->values[5].i;
+	assert_int_equal(r->values[6].i, w->past_told / 100);
 	for (int i = 0; i < TRIAL_SUMS; i++)
 		assert_int_equal(r->values[VARIANT_MERGE_WORDS + i].i, expected[5]);
 }
@@ -330,6 +336,97 @@ static void a_batch_counts_once(void **state)
 	merge_batch(w, W(0, 0, 0, -1), 3, 1, R(0, 2, 0, -1, 9, 10));
 }
 
+/* What the base did before the variant's first answer stays, until a later generation. */
+static void a_trial_keeps_its_history(void **state)
+{
+	struct world *w = state_of(state);
+	w->past = 100;
+	merge(w, W(0, 0, 0, -1), 0, R(0, 0, 0, -1, 0, 0));
+	assert_int_equal(w->past_told, 100);
+	w->past = 300;
+	merge(w, W(0, 0, 0, -1), 1, R(0, 0, 0, -1, 0, 1));
+	assert_int_equal(w->past_told, 300);
+	w->past = 500;
+	merge(w, W(0, 0, 0, -1), 1, R(0, 0, 0, -1, 1, 2));
+	assert_int_equal(w->past_told, 300);
+	merge(w, W(1, 0, 0, -1), 1, R(1, 0, 0, -1, 0, 1));
+	assert_int_equal(w->past_told, 500);
+	w->past = 700;
+	merge(w, W(0, 0, 0, -1), 1, R(1, 0, 0, -1, 1, 1));
+	assert_int_equal(w->past_told, 500);
+}
+
+static struct trial_past remember(struct world *w, int64_t batch, int64_t n, int64_t failed)
+{
+	const struct cache_value args[] = {{.i = batch}, {.i = n}, {.i = failed}, {.i = TRIAL_PAST_MOST}};
+	answer_reset(&w->a);
+	cache_eval(w->g.cl, &w->a.op, &variant_remember, w->keys, 2, args, 4, on_answer);
+	const struct cache_result *r = rig_wait(&w->g, &w->a);
+	assert_int_equal(r->code, 0);
+	assert_int_equal(r->n_values, 2);
+	return (struct trial_past){r->values[0].i, r->values[1].i};
+}
+
+/* What fades away meanwhile is less than an answer in thirteen seconds of a full history. */
+static void the_stores_past_is_bounded(void **state)
+{
+	struct world *w = state_of(state);
+	struct trial_past p = remember(w, 1, 1000, 10);
+	assert_true(p.n >= 999 && p.n <= 1000 && p.failed == 10);
+	p = remember(w, 1, 1000, 10);
+	assert_true(p.n >= 990 && p.n <= 1000 && p.failed == 10);
+	p = remember(w, 2, 15000, 150);
+	assert_true(p.n >= 15900 && p.n <= 16000 && p.failed == 160);
+	p = remember(w, 3, 16384, 500);
+	assert_true(p.n > 16300 && p.n <= TRIAL_PAST_MOST && p.failed >= 320 && p.failed <= 340);
+}
+
+/* A state takes its base's past with the variant's first answer, and again after an administrator's restoration. */
+static void a_state_takes_its_bases_past(void **state)
+{
+	(void)state;
+	static uint64_t key = 990;
+	struct variant_past *p = variant_past_get(++key);
+	struct variant_state *s = variant_state_get(key, "shop", "v3", p);
+	struct variant_word word;
+	struct trial_sums sums, store = {{0}};
+	struct trial_past fresh;
+	int64_t batch, again;
+	for (uint64_t i = 0; i < 10; i++)
+		variant_past_take(p, i == 0, i);
+	take(s, TRIAL_VARIANT, false, 1);
+	variant_past_take(p, true, 99);
+	assert_int_equal(variant_state_view(s).word.past.n, 10);
+	assert_int_equal(variant_state_view(s).word.past.failed, 1);
+	assert_true(variant_state_send(s, &word, &sums, &batch));
+	assert_int_equal(word.past.n, 10);
+	/* Another gateway's variant was first. */
+	word.past = (struct trial_past){40, 2};
+	store.of[TRIAL_ANSWERS + TRIAL_VARIANT] = 9;
+	variant_state_told(s, &word, &store, 0);
+	take(s, TRIAL_VARIANT, false, 2);
+	assert_int_equal(variant_state_view(s).word.past.n, 40);
+	/* A batch goes again until the store has it; what came since goes with the next one. */
+	assert_true(variant_past_send(p, &fresh, &batch));
+	assert_int_equal(fresh.n, 11);
+	assert_false(variant_past_send(p, &fresh, &again));
+	variant_past_take(p, false, 100);
+	variant_past_told(p, NULL);
+	assert_true(variant_past_send(p, &fresh, &again));
+	assert_true(fresh.n == 11 && again == batch);
+	variant_past_told(p, &(struct trial_past){500, 5});
+	assert_int_equal(variant_past_view(p).n, 501);
+	assert_true(variant_past_send(p, &fresh, &again));
+	assert_true(fresh.n == 1 && again == batch + 1);
+	variant_past_told(p, &(struct trial_past){501, 5});
+	assert_false(variant_past_send(p, &fresh, &again));
+	variant_state_restore(s);
+	take(s, TRIAL_VARIANT, false, 3);
+	assert_int_equal(variant_state_view(s).word.past.n, 501);
+	variant_state_unref(s);
+	variant_past_unref(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -342,6 +439,9 @@ int main(void)
 	    cmocka_unit_test(one_key_is_one_state),
 	    ON_BOTH(sums_add_up_and_words_stay),
 	    ON_BOTH(a_batch_counts_once),
+	    ON_BOTH(a_trial_keeps_its_history),
+	    ON_BOTH(the_stores_past_is_bounded),
+	    cmocka_unit_test(a_state_takes_its_bases_past),
 	};
 	return cmocka_run_group_tests(tests, start_server, stop_server);
 }
