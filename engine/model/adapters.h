@@ -43,8 +43,14 @@ uint64_t model_adapter_bytes(const struct model *m, int slot);
 
 /* Before a step: which rows have which adapter; for kn_step.adapters. */
 const struct kn_lora_rows *adapters_begin(struct model *m, const struct kn_step *s);
+/* To the embeddings of the step's rows, in m->x. */
+int adapters_embed(struct model *m);
+/* To the logits of the step's n_want rows `want`, whose inputs are in m->normed. */
+int adapters_head(struct model *m, const int32_t *want, int n_want);
+/* For kn_experts.lora of a layer's mixture. */
+const struct kn_expert_lora *adapters_experts(struct model *m, const struct layer *l);
 /* After the products of x: what adapters add to queries, keys and values; to gate and up; to attention's output; to the
- * feed-forward half's. */
+ * feed-forward half's, or the shared expert's. */
 int adapters_qkv(struct model *m, const struct layer *l, const float *x);
 int adapters_gate_up(struct model *m, const struct layer *l, const float *x);
 int adapters_o(struct model *m, const struct layer *l, const float *x, float *y);

@@ -33,7 +33,7 @@ static struct adapter_make making(const char *base, const char *out)
 {
 	struct adapter_make m = {.base = base, .out = out, .type = KN_F32, .seed = 5, .replace = true};
 	for (int t = 0; t < ADAPTER_TARGETS; t++) {
-		m.ranks[t] = t + 1;
+		m.ranks[t] = t < ADAPTER_DENSE_TARGETS || !adapter_is_of_a_layer((enum adapter_target)t) ? t + 1 : 0;
 		m.alphas[t] = 8;
 	}
 	return m;
@@ -128,6 +128,11 @@ static void test_forms(void **arg)
 	for (int i = 0; i < 2; i++)
 		for (int t = 0; t < ADAPTER_TARGETS; t++) {
 			const struct adapter_matrix *x = adapter_at(g, i, (enum adapter_target)t);
+			bool of_layer = adapter_is_of_a_layer((enum adapter_target)t);
+			if (of_layer ? t >= ADAPTER_DENSE_TARGETS : i > 0) {
+				assert_int_equal(x->rank, 0);
+				continue;
+			}
 			assert_int_equal(x->rank, t + 1);
 			assert_true(x->scale == (float)(8.0 / (t + 1)));
 			same_matrix(x, adapter_at(p, i, (enum adapter_target)t));
@@ -139,6 +144,50 @@ static void test_forms(void **arg)
 	assert_int_equal(adapter_n_layers(p), 2);
 	assert_int_equal(adapter_at(p, 1, ADAPTER_DOWN)->n_in, 512);
 	adapter_close(p);
+	md_remove_folder("peft");
+}
+
+/* Experts: in GGUF one tensor of all of them, in a folder one of each. */
+static void test_experts(void **arg)
+{
+	(void)arg;
+	static const char base[] = "random:tiny-qwen2moe:f32";
+	struct adapter_make m = {.base = base, .type = KN_F32, .seed = 5, .replace = true};
+	for (int t = ADAPTER_SHARED_GATE; t <= ADAPTER_EXPERT_DOWN; t++) {
+		m.ranks[t] = 1 + (t - ADAPTER_SHARED_GATE) % 3;
+		m.alphas[t] = 4;
+	}
+	m.out = in_dir("a.gguf");
+	made(&m);
+	m.out = in_dir("peft");
+	made(&m);
+	struct adapter *g = opened(in_dir("a.gguf"), base), *p = opened(in_dir("peft"), base);
+	assert_int_equal(adapter_bytes(g), adapter_bytes(p));
+	assert_true(adapter_has(g, ADAPTER_EXPERT_UP) && !adapter_has(g, ADAPTER_Q) && !adapter_has(p, ADAPTER_UP));
+	for (int i = 0; i < 2; i++)
+		for (int t = ADAPTER_EXPERT_GATE; t <= ADAPTER_EXPERT_DOWN; t++) {
+			assert_int_equal(adapter_n_experts(g, i, (enum adapter_target)t), 6);
+			assert_int_equal(adapter_n_experts(p, i, (enum adapter_target)t), 6);
+			assert_int_equal(adapter_expert(p, i, (enum adapter_target)t, 6)->rank, 0);
+			for (int e = 0; e < 6; e++)
+				same_matrix(adapter_expert(g, i, (enum adapter_target)t, e),
+					    adapter_expert(p, i, (enum adapter_target)t, e));
+		}
+	assert_memory_not_equal(adapter_expert(g, 0, ADAPTER_EXPERT_UP, 1)->a.data,
+				adapter_expert(g, 0, ADAPTER_EXPERT_UP, 2)->a.data, 64);
+	adapter_close(g);
+	adapter_close(p);
+	p = opened(in_dir("peft"), NULL);
+	assert_int_equal(adapter_n_experts(p, 1, ADAPTER_EXPERT_DOWN), 6);
+	adapter_close(p);
+	/* Modules of one name have one rank. */
+	struct sl_err err = {0};
+	m.ranks[ADAPTER_SHARED_UP] = 9;
+	assert_int_equal(adapter_make(&m, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "one rank and alpha for shared_up and expert_up"));
+	m.base = tiny;
+	assert_int_equal(adapter_make(&m, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "no matrix blk.1.ffn_gate_shexp.weight"));
 	md_remove_folder("peft");
 }
 
@@ -185,8 +234,11 @@ static void check_merged(const struct model_file *base, const struct model_file 
 	for (int layer = 0; layer < adapter_n_layers(a); layer++)
 		for (int t = 0; t < ADAPTER_TARGETS; t++) {
 			char name[64];
+			const struct adapter_place of = {.target = (enum adapter_target)t, .layer = layer};
 			const struct adapter_matrix *m = adapter_at(a, layer, (enum adapter_target)t);
-			snprintf(name, sizeof name, "blk.%d.%s", layer, adapter_target_tensor((enum adapter_target)t));
+			if (m->rank == 0)
+				continue;
+			adapter_target_full(&of, name);
 			const float *w = model_file_find(base, name)->data, *got = model_file_find(with, name)->data;
 			float b[ADAPTER_MAX_RANK], *p = malloc((size_t)m->n_in * sizeof *p);
 			for (int i = 0; i < m->n_out; i += 7) {
@@ -220,12 +272,47 @@ static void test_merge(void **arg)
 	assert_int_equal(model_file_open(in_dir("base.gguf"), &base, &err), 0);
 	check_merged(base, with, a);
 	/* What the adapter does not touch is as it was. */
-	const struct model_tensor *x = model_file_find(base, "token_embd.weight"),
-				  *y = model_file_find(with, "token_embd.weight");
+	const struct model_tensor *x = model_file_find(base, "blk.1.ffn_norm.weight"),
+				  *y = model_file_find(with, "blk.1.ffn_norm.weight");
 	assert_memory_equal(x->data, y->data, x->bytes);
 	adapter_close(a);
 	model_file_close(base);
 	model_file_close(with);
+}
+
+/* A head that is the table of embeddings: an adapter of either leaves the other, and the merged model has both. */
+static void test_merge_tied(void **arg)
+{
+	(void)arg;
+	static const char *const names[] = {"token_embd.weight", "output.weight"};
+	struct sl_err err = {0};
+	struct random_model r = {.path = in_dir("base.gguf"), .name = "b", .seed = 4};
+	struct model_arch arch;
+	assert_int_equal(random_shape_find("tiny-qwen3", &r.arch, &err), 0);
+	assert_int_equal(weight_plan_parse("f32", &r.plan, &err), 0);
+	assert_int_equal(random_model_write(&r, NULL, &err), 0);
+	for (int i = 0; i < 3; i++) {
+		struct adapter_make m = {
+		    .base = in_dir("base.gguf"), .out = in_dir("a.gguf"), .type = KN_F32, .seed = 5, .replace = true};
+		enum adapter_target t = i == 0 ? ADAPTER_EMBED : i == 1 ? ADAPTER_HEAD : ADAPTER_DOWN;
+		m.ranks[t] = 3;
+		m.alphas[t] = 8;
+		made(&m);
+		struct model_file *base, *with = merged(in_dir("base.gguf"), in_dir("a.gguf"), in_dir("m.gguf"));
+		assert_int_equal(model_file_open(in_dir("base.gguf"), &base, &err), 0);
+		assert_int_equal(model_file_arch(with, &arch, &err), 0);
+		assert_int_equal(arch.tied_embeddings, i == 2);
+		const struct model_tensor *was = model_file_find(base, names[0]);
+		for (int k = 0; k < 2 && i < 2; k++)
+			assert_int_equal(memcmp(was->data, model_file_find(with, names[k])->data, was->bytes) != 0,
+					 k == i);
+		struct adapter *a = opened(in_dir("a.gguf"), in_dir("base.gguf"));
+		if (i != 1) /* the base has no head of its own to compare with */
+			check_merged(base, with, a);
+		adapter_close(a);
+		model_file_close(base);
+		model_file_close(with);
+	}
 }
 
 /* The folder's file in which half X of one target is written by hand, with values of md_value. */
@@ -240,6 +327,11 @@ static void write_peft(const char *module, int n_out, int n_in)
 	md_text(in_dir("peft"), "adapter_config.json", "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4}");
 }
 
+#define PLAIN_TOKENS                                                                                                 \
+	"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4,\"f\":5,\"g\":6,\"h\":7,"   \
+	"\"i\":8,\"j\":9,\"k\":10,\"l\":11},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":" \
+	"true}}"
+
 /* A PEFT adapter of a folder, merged there, whose rows are then turned: as merged into the folder's GGUF file, whose
  * rows are turned already. */
 static void test_rows_of_heads(void **arg)
@@ -252,11 +344,7 @@ static void test_rows_of_heads(void **arg)
 	struct quantize_how how = {.replace = true};
 	mkdir(in_dir("hf"), 0755);
 	md_llama_folder(in_dir("hf"));
-	md_text(
-	    in_dir("hf"), "tokenizer.json",
-	    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4,\"f\":5,\"g\":6,\"h\":7,"
-	    "\"i\":8,\"j\":9,\"k\":10,\"l\":11},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\","
-	    "\"use_regex\":true}}");
+	md_text(in_dir("hf"), "tokenizer.json", PLAIN_TOKENS);
 	assert_int_equal(weight_plan_parse("f32", &how.plan, &err), 0);
 	if (quantize_model(in_dir("hf"), in_dir("hf.gguf"), &how, NULL, NULL, &err) != 0)
 		fail_msg("%s", err.text);
@@ -295,6 +383,7 @@ static void test_rows_of_heads(void **arg)
 /* ---- refusals ---- */
 
 #define CONFIG(more) "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4" more "}"
+#define EMBED "base_model.model.model.embed_tokens"
 #define Q "base_model.model.model.layers.0.self_attn.q_proj"
 
 static void test_config_refused(void **arg)
@@ -368,18 +457,48 @@ static void test_tensors_refused(void **arg)
 	    {{{Q ".lora_A.weight", "F32", 2, 9}, {Q ".lora_B.weight", "F32", 8, 2}}, "for 9 inputs", SL_EINVAL},
 	    {{{Q ".lora_magnitude_vector", "F32", 0, 8}}, "DoRA", SL_EUNSUPPORTED},
 	    {{{Q ".lora_B.bias", "F32", 0, 8}}, "a bias", SL_EUNSUPPORTED},
-	    {{{"base_model.model.model.embed_tokens.lora_embedding_A", "F32", 2, 12}}, "embeddings", SL_EUNSUPPORTED},
-	    {{{"base_model.model.lm_head.lora_A.weight", "F32", 2, 8}}, "adapters of output.weight", SL_EUNSUPPORTED},
-	    {{{"base_model.model.model.layers.0.mlp.experts.1.up_proj.lora_A.weight", "F32", 2, 8}},
-	     "adapters of blk.0.ffn_up.1.weight",
+	    {{{EMBED ".lora_embedding_A", "F32", 2, 7}}, "its other half, B, is missing", SL_EINVAL},
+	    {{{EMBED ".lora_embedding_B", "F32", 8, 2}}, "its other half, A, is missing", SL_EINVAL},
+	    {{{EMBED ".lora_embedding_A", "F32", 2, 8}},
+	     "for 8 outputs, but the base's token_embd.weight has 7",
+	     SL_EINVAL},
+	    {{{EMBED ".lora_embedding_B", "F32", 9, 2}},
+	     "for 9 inputs, but the base's token_embd.weight has 8",
+	     SL_EINVAL},
+	    {{{EMBED ".lora_embedding_A", "F32", 2, 7}, {EMBED ".lora_embedding_B", "F32", 8, 3}},
+	     "has rank 3",
+	     SL_EINVAL},
+	    {{{EMBED ".lora_A.weight", "F32", 2, 8}}, "token_embd.weight are named lora_embedding_A", SL_EUNSUPPORTED},
+	    {{{Q ".lora_embedding_A", "F32", 2, 8}}, "attn_q.weight are named lora_A", SL_EUNSUPPORTED},
+	    {{{EMBED ".weight", "F32", 12, 8}}, "a whole matrix", SL_EUNSUPPORTED},
+	    {{{"base_model.model.lm_head.modules_to_save.weight", "F32", 12, 8}}, "a whole matrix", SL_EUNSUPPORTED},
+	    {{{EMBED ".base_layer.weight", "F32", 7, 8}},
+	     "is another matrix than the base's token_embd.weight",
 	     SL_EUNSUPPORTED},
+	    {{{EMBED ".base_layer.weight", "F32", 11, 8}}, "is another matrix", SL_EUNSUPPORTED},
+	    {{{Q ".base_layer.weight", "F32", 8, 8}}, "a whole matrix", SL_EUNSUPPORTED},
+	    {{{"base_model.model.lm_head.lora_A.weight", "F32", 2, 9}}, "output.weight has 8", SL_EINVAL},
+	    {{{"base_model.model.lm_head.lora_B.weight", "F32", 8, 2}}, "output.weight has 7", SL_EINVAL},
+	    {{{"base_model.model.model.layers.0.mlp.experts.1.up_proj.lora_A.weight", "F32", 2, 8}},
+	     "is of expert 1, but the base has 0 experts",
+	     SL_EINVAL},
+	    {{{"base_model.model.model.layers.0.mlp.experts.1024.up_proj.lora_A.weight", "F32", 2, 8}},
+	     "adapters of blk.0.ffn_up.1024.weight",
+	     SL_EUNSUPPORTED},
+	    {{{"base_model.model.model.layers.0.mlp.gate.lora_A.weight", "F32", 2, 8}},
+	     "adapters of blk.0.ffn_gate_inp.weight",
+	     SL_EUNSUPPORTED},
+	    {{{"base_model.model.model.layers.0.mlp.shared_expert.up_proj.lora_A.weight", "F32", 2, 8}},
+	     "changes blk.0.ffn_up_shexp.weight, which the base does not have",
+	     SL_EINVAL},
 	    {{{"base_model.model.model.layers.0.self_attn.qkv_proj.lora_A.weight", "F32", 2, 8}},
 	     "adapters of blk.0.attn_qkv.weight",
 	     SL_EUNSUPPORTED},
 	    {{{"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", "F32", 2, 8}},
 	     "the base has 1 layers",
 	     SL_EINVAL},
-	    {{{"base_model.model.lm_head.weight", "F32", 12, 8}}, "neither lora_A.weight", SL_EUNSUPPORTED},
+	    {{{"base_model.model.lm_head.weight", "F32", 12, 8}}, "a whole matrix", SL_EUNSUPPORTED},
+	    {{{Q ".lora_C.weight", "F32", 12, 8}}, "neither lora_A.weight", SL_EUNSUPPORTED},
 	    {{{Q ".lora_A.weight", "F32", 0, 8}}, "in 1 dimensions", SL_EUNSUPPORTED},
 	    {{{Q ".lora_A.weight", "F32", 2, 8},
 	      {"base_model.model.layers.0.self_attn.q_proj.lora_A.weight", "F32", 2, 8}},
@@ -403,6 +522,50 @@ static void test_tensors_refused(void **arg)
 	md_remove_file(in_dir("peft"), "adapter_model.safetensors");
 	md_text(in_dir("peft"), "adapter_model.bin", "x");
 	refused(in_dir("peft"), in_dir("hf"), SL_EUNSUPPORTED, "adapter_model.bin");
+	md_remove_folder("peft");
+	md_remove(in_dir("hf"));
+}
+
+/* What the library saves beside an adapter of the embeddings: the base's own matrix is no hindrance. */
+static void test_copies(void **arg)
+{
+	(void)arg;
+	const struct md_tensor t[] = {{EMBED ".lora_embedding_A", "F32", 2, 7},
+				      {EMBED ".lora_embedding_B", "F32", 8, 2},
+				      {EMBED ".base_layer.weight", "F32", 7, 8}};
+	size_t n;
+	struct model_file *base;
+	struct sl_err err = {0};
+	mkdir(in_dir("hf"), 0755);
+	md_llama_folder(in_dir("hf"));
+	write_peft("self_attn.q_proj", 8, 8);
+	md_safetensors(in_dir("peft"), "adapter_model.safetensors", t, 3);
+	refused(in_dir("peft"), in_dir("hf"), SL_EUNSUPPORTED, "is another matrix");
+	uint8_t *bytes = md_read(in_dir("peft"), "adapter_model.safetensors", &n);
+	assert_int_equal(model_file_open(in_dir("hf"), &base, &err), 0);
+	const struct model_tensor *embed = model_file_find(base, "token_embd.weight");
+	float copy[7 * 8];
+	kn_dequantize(embed->type, embed->data, 7 * 8, copy);
+	memcpy(bytes + n - sizeof copy, copy, sizeof copy);
+	model_file_close(base);
+	md_write(in_dir("peft"), "adapter_model.safetensors", bytes, n);
+	free(bytes);
+	struct adapter *a = opened(in_dir("peft"), in_dir("hf"));
+	assert_int_equal(adapter_at(a, 0, ADAPTER_EMBED)->rank, 2);
+	assert_int_equal(adapter_at(a, 0, ADAPTER_EMBED)->n_out, 7);
+	adapter_close(a);
+	adapter_close(opened(in_dir("peft"), NULL));
+	md_text(in_dir("peft"), "adapter_config.json", CONFIG(",\"ensure_weight_tying\":true"));
+	refused(in_dir("peft"), in_dir("hf"), SL_EUNSUPPORTED, "ensure_weight_tying");
+	/* A base of rounded numbers can't be compared. */
+	struct random_model r = {.path = in_dir("base.gguf"), .name = "b", .seed = 4};
+	assert_int_equal(random_shape_find("tiny-llama", &r.arch, &err), 0);
+	assert_int_equal(weight_plan_parse("q8_0", &r.plan, &err), 0);
+	assert_int_equal(random_model_write(&r, NULL, &err), 0);
+	const struct md_tensor wide = {EMBED ".base_layer.weight", "F32", 512, 256};
+	md_safetensors(in_dir("peft"), "adapter_model.safetensors", &wide, 1);
+	md_text(in_dir("peft"), "adapter_config.json", CONFIG(""));
+	refused(in_dir("peft"), in_dir("base.gguf"), SL_EUNSUPPORTED, "save_embedding_layers=False");
 	md_remove_folder("peft");
 	md_remove(in_dir("hf"));
 }
@@ -620,11 +783,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_forms, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_scales, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_merge_tied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_rows_of_heads, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_config_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_tensors_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_copies, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_added_tokens, setup, teardown),
