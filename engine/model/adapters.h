@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adapters of a loaded model: each has a slot, rows of a step name theirs (kn_step.row_adapter), and each product of a
- * layer gets what its rows' adapters add (kn_ops.lora_shrink, lora_expand). Rows without one are not touched. A row's
- * bits depend on its own inputs and its adapter, like all others' (kernels.h).
+ * Adapters of a loaded model: each has a slot, and rows of a step name theirs (kn_step.row_adapter). Embeddings, each
+ * product of a layer and of its experts, and logits get what their rows' adapters add (kn_ops.lora_shrink, lora_expand,
+ * lora_lookup; kn_experts.lora). Rows without one are not touched. A row's bits depend on its own inputs and its
+ * adapter, like all others' (kernels.h).
  */
 #ifndef ENGINE_MODEL_ADAPTERS_H
 #define ENGINE_MODEL_ADAPTERS_H

@@ -651,6 +651,81 @@ static void test_gguf_refused(void **arg)
 	refused(in_dir("none.gguf"), tiny, SL_EIO, "none.gguf");
 }
 
+/* A file of one matrix, of halves in F16, whose number `bad` is none; b NULL: without B. */
+static void gguf_matrix(const char *matrix, const uint64_t a[3], const uint64_t *b, size_t bad)
+{
+	static struct gw w;
+	char name[96];
+	uint64_t n_a = a[0] * a[1] * a[2], n_b = b != NULL ? b[0] * b[1] * b[2] : 0, begin = (2 * n_a + 31) / 32 * 32;
+	w.n = 0;
+	gw_head(&w, 3, 1 + (b != NULL), 4);
+	gw_key(&w, "general.type", 8), gw_str(&w, "adapter");
+	gw_key(&w, "adapter.type", 8), gw_str(&w, "lora");
+	gw_key(&w, "general.architecture", 8), gw_str(&w, "llama");
+	gw_key(&w, "adapter.lora.alpha", 6), gw_f32(&w, 2);
+	snprintf(name, sizeof name, "%s.lora_a", matrix);
+	gw_tensor(&w, name, a[2] > 1 ? 3 : 2, a, 1, 0);
+	snprintf(name, sizeof name, "%s.lora_b", matrix);
+	if (b != NULL)
+		gw_tensor(&w, name, b[2] > 1 ? 3 : 2, b, 1, begin);
+	gw_pad(&w, 32);
+	for (size_t i = 0; i < begin / 2 + n_b; i++)
+		gw_int(&w, i == bad ? 0x7e00 : 0x3c00, 2);
+	md_write(dir, "a.gguf", w.at, w.n);
+}
+
+static void test_gguf_matrices(void **arg)
+{
+	(void)arg;
+	static const struct {
+		const char *matrix;
+		uint64_t a[3], b[3]; /* as GGUF has dimensions; b 0: absent */
+		size_t bad;
+		const char *words;
+		int code;
+	} cases[] = {
+	    {"blk.0.ffn_up_exps.weight", {256, 1, 3}, {1, 512, 3}, 0, "expert 0 to 2, but the base has 4", SL_EINVAL},
+	    {"blk.0.ffn_up_exps.weight", {256, 1, 5}, {1, 512, 5}, 0, "expert 0 to 4, but the base has 4", SL_EINVAL},
+	    {"blk.0.ffn_up_exps.weight", {256, 1, 4}, {1, 512, 3}, 0, "expert 0 to 2, but the base has 4", SL_EINVAL},
+	    {"blk.0.ffn_up_exps.weight", {256, 1, 4}, {1, 511, 4}, 0, "for 511 outputs", SL_EINVAL},
+	    {"blk.0.ffn_up_exps.weight", {255, 1, 4}, {1, 512, 4}, 0, "for 255 inputs", SL_EINVAL},
+	    {"blk.0.ffn_up_exps.weight", {256, 1, 4}, {0}, 0, "its other half, B, is missing", SL_EINVAL},
+	    {"blk.0.ffn_up_exps.weight",
+	     {256, 1, 4},
+	     {1, 512, 4},
+	     1024 + 512 + 7,
+	     "half B of tensor blk.0.ffn_up_exps",
+	     SL_EINVAL},
+	    {"blk.0.ffn_up.4.weight", {256, 1, 1}, {1, 512, 1}, 0, "expert 4, but the base has 4", SL_EINVAL},
+	    {"blk.0.ffn_up.99999999.weight",
+	     {256, 1, 1},
+	     {1, 512, 1},
+	     0,
+	     "adapters of blk.0.ffn_up.99999999.weight",
+	     SL_EUNSUPPORTED},
+	    {"blk.0.ffn_up.1.weight", {256, 1, 2}, {1, 512, 2}, 0, "has 3 dimensions", SL_EUNSUPPORTED},
+	    {"blk.0.ffn_gate_inp.weight", {256, 1, 1}, {1, 4, 1}, 0, "adapters of blk.0.ffn_gate_inp", SL_EUNSUPPORTED},
+	    {"blk.0.ffn_up.weight", {256, 1, 1}, {1, 512, 1}, 0, "which the base does not have", SL_EINVAL},
+	    {"blk.0.ffn_up_shexp.weight", {256, 1, 1}, {1, 512, 1}, 0, "which the base does not have", SL_EINVAL},
+	    {"blk.0.token_embd.weight", {1, 512, 1}, {1, 256, 1}, 0, "adapters of blk.0.token_embd", SL_EUNSUPPORTED},
+	    {"token_embd.weight", {1, 511, 1}, {1, 256, 1}, 0, "for 511 outputs", SL_EINVAL},
+	    {"token_embd.weight", {1, 512, 1}, {1, 255, 1}, 0, "for 255 inputs", SL_EINVAL},
+	    {"token_embd.weight", {1, 512, 1}, {2, 256, 1}, 0, "has rank 2", SL_EINVAL},
+	    {"token_embd.weight", {512, 1, 1}, {1, 256, 1}, 0, "has rank 512", SL_EUNSUPPORTED},
+	    {"token_embd.weight", {1, 512, 1}, {0}, 0, "its other half, B, is missing", SL_EINVAL},
+	    {"token_embd.weight", {1, 512, 1}, {1, 256, 1}, 9, "half A of tensor token_embd.weight", SL_EINVAL},
+	    {"output.weight", {256, 1, 1}, {1, 513, 1}, 0, "for 513 outputs", SL_EINVAL},
+	};
+	static const char mixture[] = "random:tiny-mixtral:f32";
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		gguf_matrix(cases[i].matrix, cases[i].a, cases[i].b[0] > 0 ? cases[i].b : NULL,
+			    cases[i].bad > 0 ? cases[i].bad : SIZE_MAX);
+		refused(in_dir("a.gguf"), mixture, cases[i].code, cases[i].words);
+	}
+	gguf_matrix("blk.0.ffn_up_exps.weight", (const uint64_t[]){256, 1, 4}, (const uint64_t[]){1, 512, 4}, SIZE_MAX);
+	adapter_close(opened(in_dir("a.gguf"), mixture));
+}
+
 /* ---- what is saved beside an adapter ---- */
 
 #define VOCAB                                                                                                      \
@@ -793,6 +868,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_copies, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_gguf_refused, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_gguf_matrices, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_added_tokens, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_own_template, setup, teardown),
 	};
