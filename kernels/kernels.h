@@ -247,6 +247,7 @@ struct kn_experts {
 	enum kn_gate act;
 	bool weighs_input; /* a row is multiplied by an expert's weight before the expert, not its output after it */
 	uint64_t *n_rows;  /* [route.n], of the host: how many rows each has computed; NULL: not counted */
+	const struct kn_expert_lora *lora; /* what adapters add to the products of this call; NULL: nothing */
 };
 
 /* Floats of kn_ops.experts' scratch memory for each row. */
@@ -308,6 +309,17 @@ struct kn_lora_rows {
 struct kn_lora_out {
 	float *y;
 	int width, n_out; /* n_out 0: there is no such part */
+};
+
+/* Adapters of a mixture's experts (kn_experts.lora): each expert has two products, of gate and up together, parts 0 and
+ * 1, and of down, part 0. */
+enum { KN_EXPERT_LORAS = 2 };
+struct kn_expert_lora {
+	/* Which rows of the call have which adapters; lora, sites, site, n_in and rank are not read. */
+	const struct kn_lora_rows *rows;
+	const struct kn_lora *const *of; /* of each group [route.n][KN_EXPERT_LORAS]; NULL: it adds nothing here */
+	float *t;                        /* scratch, of the backend: n_used rows of t_width for each row of the call */
+	int t_width;
 };
 
 enum { KN_MAX_CONV = 8, KN_MAX_DELTA = 512 /* of k_dim and v_dim */ };
@@ -567,6 +579,10 @@ struct kn_ops {
 	int (*lora_shrink)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t);
 	int (*lora_expand)(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
 			   const struct kn_lora_out outs[KN_LORA_PARTS]);
+	/* In place of lora_shrink for a table of embeddings, where lora.a is [n_vocab][rank]: t is the row of the
+	 * step's token. NULL: unsupported, as are rows of lora_shrink and lora_expand other than those of the step (an
+	 * output head's), and kn_experts.lora. */
+	int (*lora_lookup)(struct kn_backend *b, const struct kn_lora_rows *rows, float *t);
 	/* Recurrent layers; all NULL if unsupported. The rows of kn_conv, and, in rows of delta's inputs, queries and
 	 * keys [k_heads][k_dim], then values [v_heads][v_dim]; beta and alpha [v_heads]; y [v_heads][v_dim]. Rows of
 	 * ssm's inputs are x [heads][head_dim], then B and C [groups][state]; step is [heads], y like x. */

@@ -85,7 +85,7 @@ static int load_adapters(struct rig *r, const char *path, int n, int rank, int t
 		struct adapter_make m = {
 		    .base = path, .out = file, .type = file_type(type), .seed = (uint64_t)i + 1, .replace = true};
 		int slot;
-		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 			m.ranks[t] = rank;
 			m.alphas[t] = 2 * rank;
 		}
@@ -266,7 +266,7 @@ static int make_files(struct zipf *z, const char *path, const char *dir, int n, 
 	for (int i = 0; i < n && rc == 0; i++) {
 		struct adapter_make m = {
 		    .base = path, .out = z->paths[i], .type = file_type(type), .seed = (uint64_t)i + 1};
-		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 			m.ranks[t] = rank;
 			m.alphas[t] = 2 * rank;
 		}

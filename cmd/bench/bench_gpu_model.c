@@ -288,7 +288,7 @@ static int load_adapters(struct rig *r, const char *path)
 		return bench_complain(1, "%s", err.text);
 	snprintf(file, sizeof file, "%s/a.gguf", dir);
 	struct adapter_make m = {.base = path, .out = file, .type = KN_BF16, .seed = 1, .replace = true};
-	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+	for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 		m.ranks[t] = RANK;
 		m.alphas[t] = 2 * RANK;
 	}

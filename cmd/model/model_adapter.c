@@ -22,18 +22,24 @@ struct spread {
 	float least_scale, most_scale;
 };
 
+static void count(struct spread *s, const struct adapter_matrix *m)
+{
+	if (m->rank == 0)
+		return;
+	s->least = s->n == 0 || m->rank < s->least ? m->rank : s->least;
+	s->most = m->rank > s->most ? m->rank : s->most;
+	s->least_scale = s->n == 0 || m->scale < s->least_scale ? m->scale : s->least_scale;
+	s->most_scale = s->n == 0 || m->scale > s->most_scale ? m->scale : s->most_scale;
+	s->n++;
+}
+
 static struct spread spread_of(const struct adapter *a, enum adapter_target t)
 {
 	struct spread s = {0};
 	for (int i = 0; i < adapter_n_layers(a); i++) {
-		const struct adapter_matrix *m = adapter_at(a, i, t);
-		if (m->rank == 0)
-			continue;
-		s.least = s.n == 0 || m->rank < s.least ? m->rank : s.least;
-		s.most = m->rank > s.most ? m->rank : s.most;
-		s.least_scale = s.n == 0 || m->scale < s.least_scale ? m->scale : s.least_scale;
-		s.most_scale = s.n == 0 || m->scale > s.most_scale ? m->scale : s.most_scale;
-		s.n++;
+		count(&s, adapter_at(a, i, t));
+		for (int e = 0; e < adapter_n_experts(a, i, t); e++)
+			count(&s, adapter_expert(a, i, t, e));
 	}
 	return s;
 }
@@ -48,7 +54,8 @@ static void print_text(const struct adapter *a)
 		struct spread s = spread_of(a, (enum adapter_target)t);
 		if (s.n == 0)
 			continue;
-		printf("%-12s %d matrices, rank %d", adapter_target_name((enum adapter_target)t), s.n, s.least);
+		printf("%-12s %d %s, rank %d", adapter_target_name((enum adapter_target)t), s.n,
+		       s.n == 1 ? "matrix" : "matrices", s.least);
 		if (s.most > s.least)
 			printf(" to %d", s.most);
 		printf(", scale %g", (double)s.least_scale);
@@ -58,17 +65,30 @@ static void print_text(const struct adapter *a)
 	}
 }
 
+/* Layer and expert -1: it has none. */
+static void append(json_t *list, const struct adapter_matrix *m, int layer, int expert)
+{
+	if (m->rank == 0)
+		return;
+	json_t *o = json_pack("{s:i, s:f, s:i, s:i}", "rank", m->rank, "scale", (double)m->scale, "inputs", m->n_in,
+			      "outputs", m->n_out);
+	if (layer >= 0)
+		json_object_set_new(o, "layer", json_integer(layer));
+	if (expert >= 0)
+		json_object_set_new(o, "expert", json_integer(expert));
+	json_array_append_new(list, o);
+}
+
 static int print_json(const struct adapter *a)
 {
 	json_t *targets = json_object();
 	for (int t = 0; t < ADAPTER_TARGETS; t++) {
 		json_t *list = json_array();
+		enum adapter_target of = (enum adapter_target)t;
 		for (int i = 0; i < adapter_n_layers(a); i++) {
-			const struct adapter_matrix *m = adapter_at(a, i, (enum adapter_target)t);
-			if (m->rank > 0)
-				json_array_append_new(list, json_pack("{s:i, s:i, s:f, s:i, s:i}", "layer", i, "rank",
-								      m->rank, "scale", (double)m->scale, "inputs",
-								      m->n_in, "outputs", m->n_out));
+			append(list, adapter_at(a, i, of), adapter_is_of_a_layer(of) ? i : -1, -1);
+			for (int e = 0; e < adapter_n_experts(a, i, of); e++)
+				append(list, adapter_expert(a, i, of, e), i, e);
 		}
 		json_object_set_new(targets, adapter_target_name((enum adapter_target)t), list);
 	}
@@ -203,7 +223,11 @@ static int make(int argc, char **argv)
 	if (!parse_each(alpha, 1e-6, 1e6, false, m.alphas))
 		return model_complain(CMD_EXIT_USAGE, "--alpha %s is not X[,TARGET=X…]", alpha);
 	if (!parse_targets(only, on))
-		return model_complain(CMD_EXIT_USAGE, "--targets %s is not a list of q, k, v, o, gate, up, down", only);
+		return model_complain(
+		    CMD_EXIT_USAGE,
+		    "--targets %s is not a list of q, k, v, o, gate, up, down, shared_gate, shared_up, "
+		    "shared_down, expert_gate, expert_up, expert_down, embed, head",
+		    only);
 	for (int t = 0; t < ADAPTER_TARGETS; t++)
 		m.ranks[t] = on[t] ? (int)ranks[t] : 0;
 	m.base = paths[0];

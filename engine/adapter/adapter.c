@@ -14,67 +14,27 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
 #include "kernels/quantize.h"
 
-static const struct {
-	const char *name, *tensor;
-} targets[ADAPTER_TARGETS] = {
-    [ADAPTER_Q] = {"q", "attn_q.weight"},         [ADAPTER_K] = {"k", "attn_k.weight"},
-    [ADAPTER_V] = {"v", "attn_v.weight"},         [ADAPTER_O] = {"o", "attn_output.weight"},
-    [ADAPTER_GATE] = {"gate", "ffn_gate.weight"}, [ADAPTER_UP] = {"up", "ffn_up.weight"},
-    [ADAPTER_DOWN] = {"down", "ffn_down.weight"},
-};
-
-const char *adapter_target_name(enum adapter_target t) { return targets[t].name; }
-const char *adapter_target_tensor(enum adapter_target t) { return targets[t].tensor; }
-
-bool adapter_target_find(const char *tensor, int *layer, enum adapter_target *out)
-{
-	char *end;
-	if (strncmp(tensor, "blk.", 4) != 0 || tensor[4] < '0' || tensor[4] > '9')
-		return false;
-	long n = strtol(tensor + 4, &end, 10);
-	if (*end != '.' || n >= ARCH_MAX_LAYERS)
-		return false;
-	for (int t = 0; t < ADAPTER_TARGETS; t++)
-		if (strcmp(targets[t].tensor, end + 1) == 0) {
-			*layer = (int)n;
-			*out = (enum adapter_target)t;
-			return true;
-		}
-	return false;
-}
-
-void adapter_target_shape(const struct model_arch *arch, enum adapter_target t, int *n_out, int *n_in)
-{
-	int q = arch->n_heads * arch->head_dim, kv = arch->n_kv_heads * arch->head_dim;
-	const int shapes[ADAPTER_TARGETS][2] = {
-	    [ADAPTER_Q] = {q, arch->n_embd},
-	    [ADAPTER_K] = {kv, arch->n_embd},
-	    [ADAPTER_V] = {kv, arch->n_embd},
-	    [ADAPTER_O] = {arch->n_embd, q},
-	    [ADAPTER_GATE] = {arch->n_ff, arch->n_embd},
-	    [ADAPTER_UP] = {arch->n_ff, arch->n_embd},
-	    [ADAPTER_DOWN] = {arch->n_embd, arch->n_ff},
-	};
-	*n_out = shapes[t][0];
-	*n_in = shapes[t][1];
-}
-
-bool adapter_turns_rows(const struct model_arch *arch, enum adapter_target t)
-{
-	const struct arch_family *f = arch_family_find(arch->family, strlen(arch->family));
-	return (t == ADAPTER_Q || t == ADAPTER_K) && f != NULL && !f->halves && !f->hf_pairs;
-}
-
 /* ---- rows ---- */
+
+/* Column `row` of what the file has. */
+static void turned_row(const struct adapter_half *h, uint64_t row, float *out)
+{
+	size_t each = kn_type_block_bytes(h->type);
+	const uint8_t *at = (const uint8_t *)h->data + row * each;
+	for (uint64_t i = 0; i < h->width; i++, at += h->n_rows * each)
+		kn_dequantize(h->type, at, 1, out + i);
+}
 
 static void half_row(const struct adapter_half *h, uint64_t row, float *out)
 {
 	size_t width = (size_t)h->width;
-	kn_dequantize(h->type, (const uint8_t *)h->data + row * kn_row_bytes(h->type, width), width, out);
+	if (h->turned)
+		turned_row(h, row, out);
+	else
+		kn_dequantize(h->type, (const uint8_t *)h->data + row * kn_row_bytes(h->type, width), width, out);
 }
 
 void adapter_a_row(const struct adapter_matrix *m, int row, float *out) { half_row(&m->a, (uint64_t)row, out); }
@@ -91,21 +51,19 @@ void adapter_b_row(const struct adapter_matrix *m, int row, float *out)
 
 /* ---- putting halves ---- */
 
-static int check_matrix(const struct adapter *a, const struct adapter_part *p, int layer, enum adapter_target t,
-			struct sl_err *err)
+char adapter_half_letter(enum adapter_target t, bool is_b) { return is_b == (t != ADAPTER_EMBED) ? 'B' : 'A'; }
+
+static int check_base_shape(const struct adapter *a, const struct adapter_part *p, const struct adapter_place *at,
+			    struct sl_err *err)
 {
 	int n_out, n_in;
-	if (layer >= a->most_layers)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s is of layer %d, but the base has %d layers", a->path,
-			       p->name, layer, a->most_layers);
-	if (a->base == NULL)
-		return 0;
-	const struct model_tensor *base = model_file_find(a->base, p->matrix);
+	bool joined;
+	const struct model_tensor *base = adapter_target_base(a->base, at, &joined);
 	if (base == NULL)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s changes %s, which the base does not have", a->path,
 			       p->name, p->matrix);
-	adapter_target_shape(a->arch, t, &n_out, &n_in);
-	if (base->n_dims != 2 || base->dims[0] != (uint64_t)n_in || base->dims[1] != (uint64_t)n_out)
+	adapter_target_shape(a->arch, at->target, &n_out, &n_in);
+	if (base->n_dims != 2 + joined || base->dims[0] != (uint64_t)n_in || base->dims[1] != (uint64_t)n_out)
 		return sl_errf(err, SL_EUNSUPPORTED,
 			       "%s: tensor %s changes %s, which the base has joined with others: not supported by this "
 			       "version",
@@ -118,18 +76,39 @@ static int check_matrix(const struct adapter *a, const struct adapter_part *p, i
 	return 0;
 }
 
+static int check_place(const struct adapter *a, const struct adapter_part *p, const struct adapter_place *at,
+		       struct sl_err *err)
+{
+	uint64_t experts = at->expert == ADAPTER_ALL ? p->n : (uint64_t)at->expert + 1,
+		 most = (uint64_t)a->most_experts;
+	if (at->layer >= a->most_layers)
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is of layer %d, but the base has %d layers", a->path,
+			       p->name, at->layer, a->most_layers);
+	if (p->n != 1 && at->expert != ADAPTER_ALL)
+		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has 3 dimensions", a->path, p->name);
+	if (adapter_is_of_experts(at->target) &&
+	    (experts > most || (at->expert == ADAPTER_ALL && a->base != NULL && experts != most)))
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s is of expert %s%llu, but the base has %llu experts",
+			       a->path, p->name, at->expert == ADAPTER_ALL ? "0 to " : "",
+			       (unsigned long long)experts - 1, (unsigned long long)most);
+	return a->base != NULL ? check_base_shape(a, p, at, err) : 0;
+}
+
 static int check_part(const struct adapter *a, const struct adapter_part *p, struct sl_err *err)
 {
-	uint64_t rank = p->is_b ? p->half.width : p->half.n_rows;
+	uint64_t rank = p->is_b ? p->half.width : p->half.n_rows,
+		 in_file = p->half.turned ? p->half.n_rows : p->half.width;
+	uint64_t rows = p->half.turned ? p->half.width : p->half.n_rows;
 	int block = kn_type_block(p->half.type);
-	if (block == 0 || !kn_type_in_files(p->half.type) || p->half.width % (uint64_t)block != 0)
+	if (block == 0 || !kn_type_in_files(p->half.type) || in_file % (uint64_t)block != 0 ||
+	    (p->half.turned && block != 1))
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, which adapters don't support", a->path,
 			       p->name, kn_type_name(p->half.type));
 	if (rank < 1 || rank > ADAPTER_MAX_RANK)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has rank %llu; 1 to %d are supported", a->path,
 			       p->name, (unsigned long long)rank, ADAPTER_MAX_RANK);
-	if (p->half.width > ARCH_MAX_VOCAB || p->half.n_rows > ARCH_MAX_VOCAB ||
-	    p->bytes != p->half.n_rows * kn_row_bytes(p->half.type, (size_t)p->half.width))
+	if (in_file > ARCH_MAX_VOCAB || rows > ARCH_MAX_VOCAB || p->n < 1 || p->n > KN_MAX_EXPERTS ||
+	    p->bytes != p->n * rows * kn_row_bytes(p->half.type, (size_t)in_file))
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s has %llu bytes, which do not make its shape", a->path,
 			       p->name, (unsigned long long)p->bytes);
 	if (p->want_rank > 0 && rank != (uint64_t)p->want_rank)
@@ -138,35 +117,73 @@ static int check_part(const struct adapter *a, const struct adapter_part *p, str
 	return 0;
 }
 
-int adapter_put(struct adapter *a, const struct adapter_part *p, struct sl_err *err)
+/* Room for n experts of a target. */
+static int make_experts(const struct adapter *a, struct adapter_slot *s, int n, struct sl_err *err)
 {
-	enum adapter_target t;
-	int layer, rc;
-	if (!adapter_target_find(p->matrix, &layer, &t))
-		return sl_errf(
-		    err, SL_EUNSUPPORTED,
-		    "%s: tensor %s: adapters of %.100s are not supported by this version (only of q, k, v, o, "
-		    "gate, up, down)",
-		    a->path, p->name, p->matrix);
-	if ((rc = check_part(a, p, err)) != 0 || (rc = check_matrix(a, p, layer, t, err)) != 0)
-		return rc;
-	struct adapter_slot *s = &a->slots[layer * ADAPTER_TARGETS + (int)t];
+	int room = 1;
+	if (n <= s->n_experts)
+		return 0;
+	while (room < n)
+		room *= 2;
+	room = room < a->most_experts ? room : a->most_experts;
+	struct adapter_slot *more = sl_zalloc_n((size_t)room, sizeof *more);
+	if (more == NULL)
+		return sl_errf(err, SL_ENOMEM, "%s: no memory", a->path);
+	for (int i = 0; i < s->n_experts; i++)
+		more[i] = s->experts[i];
+	sl_free(s->experts);
+	s->experts = more;
+	s->n_experts = room;
+	return 0;
+}
+
+static int put_half(const struct adapter *a, struct adapter_slot *s, const struct adapter_part *p, uint64_t i,
+		    struct sl_err *err)
+{
 	struct adapter_half *half = p->is_b ? &s->m.b : &s->m.a;
 	if (half->data != NULL)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s: another one is the same half of %s", a->path, p->name,
 			       p->matrix);
 	*half = p->half;
+	half->data = (const uint8_t *)p->half.data + i * (p->bytes / p->n);
 	s->alpha = p->alpha;
 	s->by_root = p->by_root;
-	snprintf(s->name, sizeof s->name, "%s", p->name);
+	s->name = p->name;
+	return 0;
+}
+
+int adapter_put(struct adapter *a, const struct adapter_part *p, struct sl_err *err)
+{
+	struct adapter_place at;
+	int rc;
+	if (!adapter_target_find(p->matrix, &at))
+		return sl_errf(
+		    err, SL_EUNSUPPORTED,
+		    "%s: tensor %s: adapters of %.100s are not supported by this version (only of q, k, v, o, "
+		    "gate, up, down, those of experts, the embeddings and the head)",
+		    a->path, p->name, p->matrix);
+	if ((rc = check_part(a, p, err)) != 0 || (rc = check_place(a, p, &at, err)) != 0)
+		return rc;
+	struct adapter_slot *s = &a->slots[at.layer * ADAPTER_TARGETS + (int)at.target];
+	if (!adapter_is_of_experts(at.target)) {
+		rc = put_half(a, s, p, 0, err);
+	} else {
+		int first = at.expert == ADAPTER_ALL ? 0 : at.expert;
+		rc = make_experts(a, s, first + (int)p->n, err);
+		for (uint64_t i = 0; i < p->n && rc == 0; i++)
+			rc = put_half(a, &s->experts[first + (int)i], p, i, err);
+	}
+	if (rc != 0)
+		return rc;
 	a->bytes += p->bytes;
-	a->n_layers = layer >= a->n_layers ? layer + 1 : a->n_layers;
+	a->any = true;
+	a->n_layers = at.layer >= a->n_layers ? at.layer + 1 : a->n_layers;
 	return 0;
 }
 
 /* ---- once all are there ---- */
 
-static int check_numbers(const struct adapter *a, const struct adapter_half *h, const char *of, bool is_b,
+static int check_numbers(const struct adapter *a, const struct adapter_half *h, const char *of, char letter,
 			 struct sl_err *err)
 {
 	size_t width = (size_t)h->width;
@@ -181,7 +198,7 @@ static int check_numbers(const struct adapter *a, const struct adapter_half *h, 
 				rc = sl_errf(err, SL_EINVAL,
 					     "%s: half %c of tensor %s: row %llu has a value that is "
 					     "not finite",
-					     a->path, is_b ? 'B' : 'A', of, (unsigned long long)i);
+					     a->path, letter, of, (unsigned long long)i);
 	}
 	sl_free(row);
 	return rc;
@@ -213,10 +230,11 @@ static int finish_slot(const struct adapter *a, struct adapter_slot *s, enum ada
 		return 0;
 	if (m->a.data == NULL || m->b.data == NULL)
 		return sl_errf(err, SL_EINVAL, "%s: tensor %s: its other half, %c, is missing", a->path, s->name,
-			       m->a.data == NULL ? 'A' : 'B');
+			       adapter_half_letter(t, m->a.data != NULL));
 	if (m->a.n_rows != m->b.width)
-		return sl_errf(err, SL_EINVAL, "%s: tensor %s: A has rank %llu, B has rank %llu", a->path, s->name,
-			       (unsigned long long)m->a.n_rows, (unsigned long long)m->b.width);
+		return sl_errf(err, SL_EINVAL, "%s: tensor %s: %c has rank %llu, %c has rank %llu", a->path, s->name,
+			       adapter_half_letter(t, false), (unsigned long long)m->a.n_rows,
+			       adapter_half_letter(t, true), (unsigned long long)m->b.width);
 	m->rank = (int)m->a.n_rows;
 	m->n_in = (int)m->a.width;
 	m->n_out = (int)m->b.n_rows;
@@ -226,15 +244,23 @@ static int finish_slot(const struct adapter *a, struct adapter_slot *s, enum ada
 			       s->alpha, (double)m->scale);
 	int rc = set_order(a, m, s->name, t, err);
 	if (rc == 0)
-		rc = check_numbers(a, &m->a, s->name, false, err);
-	return rc == 0 ? check_numbers(a, &m->b, s->name, true, err) : rc;
+		rc = check_numbers(a, &m->a, s->name, adapter_half_letter(t, false), err);
+	return rc == 0 ? check_numbers(a, &m->b, s->name, adapter_half_letter(t, true), err) : rc;
+}
+
+static int finish_place(const struct adapter *a, struct adapter_slot *s, enum adapter_target t, struct sl_err *err)
+{
+	int rc = finish_slot(a, s, t, err);
+	for (int e = 0; e < s->n_experts && rc == 0; e++)
+		rc = finish_slot(a, &s->experts[e], t, err);
+	return rc;
 }
 
 static int finish(struct adapter *a, struct sl_err *err)
 {
-	int rc = a->n_layers > 0 ? 0 : sl_errf(err, SL_EINVAL, "%s: the adapter changes no matrix", a->path);
+	int rc = a->any ? 0 : sl_errf(err, SL_EINVAL, "%s: the adapter changes no matrix", a->path);
 	for (int i = 0; i < a->n_layers * ADAPTER_TARGETS && rc == 0; i++)
-		rc = finish_slot(a, &a->slots[i], (enum adapter_target)(i % ADAPTER_TARGETS), err);
+		rc = finish_place(a, &a->slots[i], (enum adapter_target)(i % ADAPTER_TARGETS), err);
 	if (a->base != NULL)
 		a->n_layers = a->most_layers;
 	a->base = NULL;
@@ -244,31 +270,41 @@ static int finish(struct adapter *a, struct sl_err *err)
 
 /* ---- what it is ---- */
 
+static uint64_t digest_of(const struct adapter_matrix *m, int64_t at, uint64_t sum)
+{
+	if (m->rank == 0)
+		return sum;
+	const struct {
+		int64_t at, rank, n_in, n_out, head_dim, apart, types, turned;
+		double scale;
+	} head = {at,
+		  m->rank,
+		  m->n_in,
+		  m->n_out,
+		  m->head_dim,
+		  m->apart,
+		  ((int64_t)m->a.type << 32) | m->b.type,
+		  m->a.turned | m->b.turned << 1,
+		  (double)m->scale};
+	const struct adapter_half *halves[] = {&m->a, &m->b};
+	sum = XXH3_64bits_withSeed(&head, sizeof head, sum);
+	for (int k = 0; k < 2; k++) {
+		const struct adapter_half *h = halves[k];
+		size_t bytes = h->turned ? (size_t)h->width * kn_row_bytes(h->type, (size_t)h->n_rows)
+					 : (size_t)h->n_rows * kn_row_bytes(h->type, (size_t)h->width);
+		sum = XXH3_64bits_withSeed(h->data, bytes, sum);
+	}
+	return sum;
+}
+
 uint64_t adapter_digest(const struct adapter *a)
 {
 	uint64_t sum = 0;
 	for (int i = 0; i < a->n_layers * ADAPTER_TARGETS; i++) {
-		const struct adapter_matrix *m = &a->slots[i].m;
-		if (m->rank == 0)
-			continue;
-		const struct {
-			int64_t at, rank, n_in, n_out, head_dim, apart, types;
-			double scale;
-		} head = {i,
-			  m->rank,
-			  m->n_in,
-			  m->n_out,
-			  m->head_dim,
-			  m->apart,
-			  ((int64_t)m->a.type << 32) | m->b.type,
-			  (double)m->scale};
-		const struct adapter_half *halves[] = {&m->a, &m->b};
-		sum = XXH3_64bits_withSeed(&head, sizeof head, sum);
-		for (int k = 0; k < 2; k++) {
-			size_t bytes =
-			    (size_t)halves[k]->n_rows * kn_row_bytes(halves[k]->type, (size_t)halves[k]->width);
-			sum = XXH3_64bits_withSeed(halves[k]->data, bytes, sum);
-		}
+		const struct adapter_slot *s = &a->slots[i];
+		sum = digest_of(&s->m, i, sum);
+		for (int e = 0; e < s->n_experts; e++)
+			sum = digest_of(&s->experts[e].m, (int64_t)(e + 1) << 32 | i, sum);
 	}
 	return sum;
 }
@@ -292,6 +328,7 @@ int adapter_open(const char *path, const struct model_file *base, const struct m
 	a->base = base;
 	a->arch = arch;
 	a->most_layers = arch != NULL ? arch->n_layers : ARCH_MAX_LAYERS;
+	a->most_experts = arch != NULL ? arch->experts.n : KN_MAX_EXPERTS;
 	snprintf(a->family, sizeof a->family, "%s", arch != NULL ? arch->family : "llama");
 	a->slots = sl_zalloc_n((size_t)a->most_layers * ADAPTER_TARGETS, sizeof *a->slots);
 	int rc = a->slots == NULL                                   ? sl_errf(err, SL_ENOMEM, "%s: no memory", path)
@@ -344,6 +381,8 @@ void adapter_close(struct adapter *a)
 		return;
 	gguf_close(a->gguf);
 	safetensors_close(a->tensors);
+	for (int i = 0; a->slots != NULL && i < a->most_layers * ADAPTER_TARGETS; i++)
+		sl_free(a->slots[i].experts);
 	sl_free(a->slots);
 	sl_free(a->path);
 	sl_free(a);
@@ -355,8 +394,37 @@ const char *adapter_base_name(const struct adapter *a) { return a->base_name; }
 uint64_t adapter_bytes(const struct adapter *a) { return a->bytes; }
 int adapter_n_layers(const struct adapter *a) { return a->n_layers; }
 
-const struct adapter_matrix *adapter_at(const struct adapter *a, int layer, enum adapter_target t)
+static const struct adapter_slot *slot_at(const struct adapter *a, int layer, enum adapter_target t)
 {
 	BUG_IF(layer < 0 || layer >= a->n_layers, "an adapter's layer %d of %d", layer, a->n_layers);
-	return &a->slots[layer * ADAPTER_TARGETS + (int)t].m;
+	return &a->slots[layer * ADAPTER_TARGETS + (int)t];
+}
+
+const struct adapter_matrix *adapter_at(const struct adapter *a, int layer, enum adapter_target t)
+{
+	return &slot_at(a, layer, t)->m;
+}
+
+int adapter_n_experts(const struct adapter *a, int layer, enum adapter_target t)
+{
+	const struct adapter_slot *s = slot_at(a, layer, t);
+	int n = s->n_experts;
+	while (n > 0 && s->experts[n - 1].m.rank == 0)
+		n--;
+	return n;
+}
+
+const struct adapter_matrix *adapter_expert(const struct adapter *a, int layer, enum adapter_target t, int expert)
+{
+	static const struct adapter_matrix none;
+	const struct adapter_slot *s = slot_at(a, layer, t);
+	return expert < s->n_experts ? &s->experts[expert].m : &none;
+}
+
+bool adapter_has(const struct adapter *a, enum adapter_target t)
+{
+	for (int layer = 0; layer < a->n_layers; layer++)
+		if (adapter_at(a, layer, t)->rank > 0 || adapter_n_experts(a, layer, t) > 0)
+			return true;
+	return false;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * GGUF adapters, as llama.cpp's convert_lora_to_gguf.py writes them: NAME.lora_a [rank][n_in] and NAME.lora_b
- * [n_out][rank] for the base's tensor NAME, whose rows of queries and keys lie as GGUF's do.
+ * [n_out][rank] for the base's tensor NAME, whose rows of queries and keys lie as GGUF's do. For all experts of a layer
+ * both have a dimension more, in front. For the embeddings lora_a is [n_vocab][rank] and lora_b [n_embd][rank].
  */
 #include <math.h>
 #include <stdio.h>
@@ -74,16 +75,26 @@ static int put_tensor(struct adapter *a, const struct gguf_tensor *t, double alp
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %.200s is neither .lora_a nor .lora_b of a matrix",
 			       a->path, t->name);
 	snprintf(matrix, sizeof matrix, "%.*s", (int)(n - 7), t->name);
-	if (t->n_dims > 2)
+	if (t->n_dims > 3)
 		return sl_errf(err, SL_EUNSUPPORTED, "%s: tensor %s has %d dimensions", a->path, t->name, t->n_dims);
-	const struct adapter_part p = {
+	struct adapter_part p = {
 	    .name = t->name,
 	    .matrix = matrix,
 	    .is_b = is_b,
 	    .half = {.data = t->data, .type = t->type, .width = t->dims[0], .n_rows = t->dims[1]},
+	    .n = t->dims[2],
 	    .bytes = t->bytes,
 	    .alpha = alpha,
 	};
+	if (strcmp(matrix, adapter_target_tensor(ADAPTER_EMBED)) == 0) {
+		p.is_b = !is_b;
+		if (is_b)
+			p.half = (struct adapter_half){.data = t->data,
+						       .type = t->type,
+						       .width = t->dims[1],
+						       .n_rows = t->dims[0],
+						       .turned = true};
+	}
 	return adapter_put(a, &p, err);
 }
 

@@ -28,11 +28,42 @@ struct maker {
 	struct sl_err *err;
 };
 
+/* By their ends adapter_config.json names them. */
 static const char *const modules[ADAPTER_TARGETS] = {
-    [ADAPTER_Q] = "self_attn.q_proj", [ADAPTER_K] = "self_attn.k_proj", [ADAPTER_V] = "self_attn.v_proj",
-    [ADAPTER_O] = "self_attn.o_proj", [ADAPTER_GATE] = "mlp.gate_proj", [ADAPTER_UP] = "mlp.up_proj",
+    [ADAPTER_Q] = "self_attn.q_proj",
+    [ADAPTER_K] = "self_attn.k_proj",
+    [ADAPTER_V] = "self_attn.v_proj",
+    [ADAPTER_O] = "self_attn.o_proj",
+    [ADAPTER_GATE] = "mlp.gate_proj",
+    [ADAPTER_UP] = "mlp.up_proj",
     [ADAPTER_DOWN] = "mlp.down_proj",
+    [ADAPTER_SHARED_GATE] = "mlp.shared_expert.gate_proj",
+    [ADAPTER_SHARED_UP] = "mlp.shared_expert.up_proj",
+    [ADAPTER_SHARED_DOWN] = "mlp.shared_expert.down_proj",
+    [ADAPTER_EMBED] = "embed_tokens",
+    [ADAPTER_HEAD] = "lm_head",
 };
+/* Of expert %d: Mixtral's names, then all others'. */
+static const char *const experts[2][3] = {
+    {"block_sparse_moe.experts.%d.w1", "block_sparse_moe.experts.%d.w3", "block_sparse_moe.experts.%d.w2"},
+    {"mlp.experts.%d.gate_proj", "mlp.experts.%d.up_proj", "mlp.experts.%d.down_proj"},
+};
+
+static void module_of(const struct maker *k, int t, int expert, char out[64])
+{
+	if (adapter_is_of_experts((enum adapter_target)t))
+		snprintf(out, 64, experts[strcmp(k->arch.family, "llama") != 0][t - (int)ADAPTER_EXPERT_GATE], expert);
+	else
+		snprintf(out, 64, "%s", modules[t]);
+}
+
+/* What patterns and lists of the configuration call a target's modules. */
+static const char *key_of(const struct maker *k, int t, char out[64])
+{
+	module_of(k, t, 0, out);
+	const char *dot = strrchr(out, '.');
+	return dot != NULL ? dot + 1 : out;
+}
 
 /* ---- numbers ---- */
 
@@ -51,9 +82,10 @@ static float number(uint64_t seed, uint64_t i)
 	return (float)((2 * u - 1) * sqrt(3));
 }
 
-static uint64_t seed_of(const struct maker *k, int layer, int target, bool is_b)
+static uint64_t seed_of(const struct maker *k, const struct adapter_place *at, bool is_b)
 {
-	return mix(k->how->seed ^ mix(((uint64_t)layer * ADAPTER_TARGETS + (uint64_t)target) * 2 + is_b + 1));
+	uint64_t place = ((uint64_t)at->expert << 16 | (uint64_t)at->layer) * ADAPTER_TARGETS + (uint64_t)at->target;
+	return mix(k->how->seed ^ mix(place * 2 + is_b + 1));
 }
 
 static double scale_of(const struct adapter_make *m, int t)
@@ -63,55 +95,91 @@ static double scale_of(const struct adapter_make *m, int t)
 
 /* ---- tensors ---- */
 
+/* A half, or those of all experts in one tensor. */
 struct half {
-	int layer, target;
-	bool is_b;
-	int n_rows, width;
+	struct adapter_place at;
+	bool is_b; /* as struct adapter_part has it */
+	int n_rows, width, n;
 	double spread;
 	int head_dim; /* of B: rows become pairs; 0: not */
+	bool turned;  /* written [width][n_rows] */
 };
 
-static struct half half_of(const struct maker *k, int layer, int t, bool is_b)
+/* How large a matrix of a random model is beside one of the same width that reads the stream. */
+static double size_of(const struct model_arch *a, int t)
 {
-	int n_out, n_in, rank = k->how->ranks[t];
-	adapter_target_shape(&k->arch, (enum adapter_target)t, &n_out, &n_in);
-	double depth = t == ADAPTER_O || t == ADAPTER_DOWN ? sqrt(2.0 * k->arch.n_layers) : 1;
-	bool turns = k->gguf != NULL && adapter_turns_rows(&k->arch, (enum adapter_target)t);
-	return (struct half){.layer = layer,
-			     .target = t,
+	double depth = sqrt(2.0 * a->n_layers);
+	switch (t) {
+	case ADAPTER_O:
+	case ADAPTER_DOWN:
+	case ADAPTER_SHARED_DOWN: return 1 / depth;
+	case ADAPTER_EXPERT_DOWN: return sqrt(a->experts.n_used) / depth;
+	case ADAPTER_EMBED:
+	case ADAPTER_HEAD: return 2.5 / (double)a->embed_scale;
+	default: return 1;
+	}
+}
+
+static struct half half_of(const struct maker *k, const struct adapter_place *at, bool is_b)
+{
+	int n_out, n_in, t = (int)at->target, rank = k->how->ranks[t];
+	adapter_target_shape(&k->arch, at->target, &n_out, &n_in);
+	bool turns = k->gguf != NULL && adapter_turns_rows(&k->arch, at->target);
+	double of_b = 0.5 * size_of(&k->arch, t) / (sqrt(rank) * fabs(scale_of(k->how, t)));
+	return (struct half){.at = *at,
 			     .is_b = is_b,
 			     .n_rows = is_b ? n_out : rank,
 			     .width = is_b ? rank : n_in,
-			     .spread = is_b ? 0.5 / (sqrt(rank) * fabs(scale_of(k->how, t)) * depth) : 1 / sqrt(n_in),
-			     .head_dim = is_b && turns ? k->arch.head_dim : 0};
+			     .n = at->expert == ADAPTER_ALL ? k->arch.experts.n : 1,
+			     .spread = is_b ? of_b : 1 / sqrt(n_in),
+			     .head_dim = is_b && turns ? k->arch.head_dim : 0,
+			     .turned = at->target == ADAPTER_EMBED && (k->gguf == NULL || !is_b)};
 }
 
 static void declare(struct maker *k, const struct half *h)
 {
-	char name[128];
-	uint64_t rows = (uint64_t)h->n_rows, width = (uint64_t)h->width;
+	char name[160], full[64];
+	bool embeds = h->at.target == ADAPTER_EMBED, b_there = h->is_b != embeds;
+	uint64_t rows = (uint64_t)(h->turned ? h->width : h->n_rows),
+		 width = (uint64_t)(h->turned ? h->n_rows : h->width);
 	if (k->gguf != NULL) {
-		snprintf(name, sizeof name, "blk.%d.%s.lora_%c", h->layer,
-			 adapter_target_tensor((enum adapter_target)h->target), h->is_b ? 'b' : 'a');
-		gguf_add_tensor(k->gguf, name, k->how->type, 2, (uint64_t[]){width, rows});
+		snprintf(name, sizeof name, "%s.lora_%c", adapter_target_full(&h->at, full), b_there ? 'b' : 'a');
+		gguf_add_tensor(k->gguf, name, k->how->type, h->at.expert == ADAPTER_ALL ? 3 : 2,
+				(uint64_t[]){width, rows, (uint64_t)h->n});
 		return;
 	}
-	snprintf(name, sizeof name, "base_model.model.model.layers.%d.%s.lora_%c.weight", h->layer, modules[h->target],
-		 h->is_b ? 'B' : 'A');
+	module_of(k, (int)h->at.target, h->at.expert, full);
+	if (embeds)
+		snprintf(name, sizeof name, "base_model.model.model.%s.lora_embedding_%c", full, b_there ? 'B' : 'A');
+	else if (h->at.target == ADAPTER_HEAD)
+		snprintf(name, sizeof name, "base_model.model.%s.lora_%c.weight", full, b_there ? 'B' : 'A');
+	else
+		snprintf(name, sizeof name, "base_model.model.model.layers.%d.%s.lora_%c.weight", h->at.layer, full,
+			 b_there ? 'B' : 'A');
 	st_add_matrix(k->st, name, k->how->type, rows, width);
+}
+
+/* Row i of the file's, of one half. */
+static void make_row(const struct half *h, uint64_t seed, int i, size_t n, float *x)
+{
+	int d = h->head_dim, from = d > 0 ? i / d * d + i % 2 * (d / 2) + i % d / 2 : i;
+	for (size_t c = 0; c < n; c++) {
+		uint64_t at = h->turned ? c * (uint64_t)h->width + (uint64_t)i : (uint64_t)from * n + c;
+		x[c] = (float)h->spread * number(seed, at);
+	}
 }
 
 static int write_half(struct maker *k, const struct half *h)
 {
-	size_t width = (size_t)h->width, bytes = kn_row_bytes(k->how->type, width);
+	int rows = h->turned ? h->width : h->n_rows;
+	size_t width = (size_t)(h->turned ? h->n_rows : h->width), bytes = kn_row_bytes(k->how->type, width);
 	float *x = sl_alloc(width * sizeof *x);
 	void *row = sl_alloc(bytes);
-	uint64_t seed = seed_of(k, h->layer, h->target, h->is_b);
 	int rc = x != NULL && row != NULL ? 0 : sl_errf(k->err, SL_ENOMEM, "no memory");
-	for (int i = 0; i < h->n_rows && rc == 0; i++) {
-		int d = h->head_dim, from = d > 0 ? i / d * d + i % 2 * (d / 2) + i % d / 2 : i;
-		for (size_t c = 0; c < width; c++)
-			x[c] = (float)h->spread * number(seed, (uint64_t)from * width + c);
+	for (int i = 0; i < h->n * rows && rc == 0; i++) {
+		struct adapter_place at = h->at;
+		at.expert = h->at.expert == ADAPTER_ALL ? i / rows : h->at.expert;
+		make_row(h, seed_of(k, &at, h->is_b), i % rows, width, x);
 		rc = kn_quantize_row(k->how->type, x, width, row);
 		if (rc != 0)
 			rc = sl_errf(k->err, rc, "a number is too large for %s", kn_type_name(k->how->type));
@@ -125,19 +193,42 @@ static int write_half(struct maker *k, const struct half *h)
 	return rc;
 }
 
+/* Whether a layer has a target at all: dense layers have no experts, and mixtures no dense half. */
+static bool is_there(const struct maker *k, const struct adapter_place *at)
+{
+	bool joined;
+	return (at->layer == 0 || adapter_is_of_a_layer(at->target)) &&
+	       adapter_target_base(k->base, at, &joined) != NULL;
+}
+
+static int each_of(struct maker *k, const struct adapter_place *at, bool data)
+{
+	int rc = 0;
+	for (int is_b = 0; is_b < 2 && rc == 0; is_b++) {
+		struct half h = half_of(k, at, is_b);
+		if (data)
+			rc = write_half(k, &h);
+		else
+			declare(k, &h);
+	}
+	return rc;
+}
+
 /* Every half, declared or written. */
 static int each_half(struct maker *k, bool data)
 {
 	int rc = 0;
 	for (int layer = 0; layer < k->arch.n_layers; layer++)
-		for (int t = 0; t < ADAPTER_TARGETS; t++)
-			for (int is_b = 0; is_b < 2 && k->how->ranks[t] > 0 && rc == 0; is_b++) {
-				struct half h = half_of(k, layer, t, is_b);
-				if (data)
-					rc = write_half(k, &h);
-				else
-					declare(k, &h);
-			}
+		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+			bool many = adapter_is_of_experts((enum adapter_target)t);
+			struct adapter_place at = {.target = (enum adapter_target)t, .layer = layer};
+			if (k->how->ranks[t] == 0 || !is_there(k, &at))
+				continue;
+			at.expert = many && k->gguf != NULL ? ADAPTER_ALL : 0;
+			int n = many && k->gguf == NULL ? k->arch.experts.n : 1;
+			for (int i = 0; i < n && rc == 0; i++, at.expert++)
+				rc = each_of(k, &at, data);
+		}
 	return rc;
 }
 
@@ -171,16 +262,30 @@ static int write_gguf(struct maker *k)
 	return rc;
 }
 
-/* ,"q_proj": 4 … for targets that are not as the first. */
-static void put_pattern(FILE *f, const struct adapter_make *m, int first, bool alphas)
+/* The first target that the configuration calls as it calls t: the dense half's modules, a shared expert's and the
+ * experts' may have one name, and then have one rank. */
+static int first_of(const struct maker *k, int t)
 {
+	char one[64], other[64];
+	const char *key = key_of(k, t, one);
+	for (int i = 0; i < t; i++)
+		if (k->how->ranks[i] > 0 && strcmp(key, key_of(k, i, other)) == 0)
+			return i;
+	return t;
+}
+
+/* ,"q_proj": 4 … for targets that are not as the first. */
+static void put_pattern(FILE *f, const struct maker *k, int first, bool alphas)
+{
+	const struct adapter_make *m = k->how;
 	bool some = false;
+	char key[64];
 	fprintf(f, ",\n  \"%s\": {", alphas ? "alpha_pattern" : "rank_pattern");
 	for (int t = first + 1; t < ADAPTER_TARGETS; t++) {
 		bool differs = alphas ? m->alphas[t] != m->alphas[first] : m->ranks[t] != m->ranks[first];
-		if (m->ranks[t] == 0 || !differs)
+		if (m->ranks[t] == 0 || !differs || first_of(k, t) != t)
 			continue;
-		fprintf(f, "%s\"%s\": ", some ? ", " : "", strchr(modules[t], '.') + 1);
+		fprintf(f, "%s\"%s\": ", some ? ", " : "", key_of(k, t, key));
 		if (alphas)
 			fprintf(f, "%.17g", m->alphas[t]);
 		else
@@ -195,6 +300,7 @@ static int write_config(struct maker *k)
 	const struct adapter_make *m = k->how;
 	char path[4200];
 	struct out_file out;
+	char key[64];
 	int first = 0;
 	while (first < ADAPTER_TARGETS - 1 && m->ranks[first] == 0)
 		first++;
@@ -211,12 +317,12 @@ static int write_config(struct maker *k)
 		"{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n  \"inference_mode\": true,\n"
 		"  \"bias\": \"none\",\n  \"r\": %d,\n  \"lora_alpha\": %.17g,\n  \"use_rslora\": %s",
 		m->ranks[first], m->alphas[first], m->by_root ? "true" : "false");
-	put_pattern(f, m, first, false);
-	put_pattern(f, m, first, true);
+	put_pattern(f, k, first, false);
+	put_pattern(f, k, first, true);
 	fputs(",\n  \"target_modules\": [", f);
 	for (int t = 0, n = 0; t < ADAPTER_TARGETS; t++)
-		if (m->ranks[t] > 0)
-			fprintf(f, "%s\"%s\"", n++ > 0 ? ", " : "", strchr(modules[t], '.') + 1);
+		if (m->ranks[t] > 0 && first_of(k, t) == t)
+			fprintf(f, "%s\"%s\"", n++ > 0 ? ", " : "", key_of(k, t, key));
 	fputs("]\n}\n", f);
 	if (fclose(f) != 0) {
 		out_file_abort(&out);
@@ -248,22 +354,49 @@ static int write_folder(struct maker *k)
 
 /* ---- the base ---- */
 
-static int check_base(struct maker *k)
+static int check_matrix(const struct maker *k, const struct adapter_place *at)
 {
 	char name[64];
+	bool joined;
+	int n_out, n_in;
+	const struct model_tensor *m = adapter_target_base(k->base, at, &joined);
+	adapter_target_shape(&k->arch, at->target, &n_out, &n_in);
+	return m != NULL && m->dims[0] == (uint64_t)n_in && m->dims[1] == (uint64_t)n_out
+		   ? 0
+		   : sl_errf(k->err, SL_EUNSUPPORTED, "%s: the base has no matrix %s of %d × %d", k->how->base,
+			     adapter_target_full(at, name), n_in, n_out);
+}
+
+/* A folder's configuration has one rank and one alpha for modules of one name. */
+static int check_ranks(const struct maker *k)
+{
+	const struct adapter_make *m = k->how;
+	for (int t = 0; t < ADAPTER_TARGETS && !text_ends(m->out, ".gguf"); t++) {
+		int of = first_of(k, t);
+		if (m->ranks[t] > 0 && (m->ranks[of] != m->ranks[t] || m->alphas[of] != m->alphas[t]))
+			return sl_errf(k->err, SL_EUNSUPPORTED, "%s: a folder has one rank and alpha for %s and %s",
+				       m->out, adapter_target_name((enum adapter_target)of),
+				       adapter_target_name((enum adapter_target)t));
+	}
+	return 0;
+}
+
+static int check_base(struct maker *k)
+{
+	int rc = 0;
 	if (k->arch.encoder)
 		return sl_errf(k->err, SL_EUNSUPPORTED, "%s: encoders take no adapters in this version", k->how->base);
-	for (int layer = 0; layer < k->arch.n_layers; layer++)
-		for (int t = 0; t < ADAPTER_TARGETS; t++) {
-			int n_out, n_in;
-			snprintf(name, sizeof name, "blk.%d.%s", layer, adapter_target_tensor((enum adapter_target)t));
-			const struct model_tensor *m = model_file_find(k->base, name);
-			adapter_target_shape(&k->arch, (enum adapter_target)t, &n_out, &n_in);
-			if (k->how->ranks[t] > 0 && (m == NULL || m->dims[1] != (uint64_t)n_out))
-				return sl_errf(k->err, SL_EUNSUPPORTED, "%s: the base has no matrix %s of %d × %d",
-					       k->how->base, name, n_in, n_out);
+	for (int t = 0; t < ADAPTER_TARGETS && rc == 0; t++) {
+		int n = 0;
+		for (int layer = 0; layer < k->arch.n_layers && k->how->ranks[t] > 0 && rc == 0; layer++) {
+			const struct adapter_place at = {.target = (enum adapter_target)t, .layer = layer};
+			bool there = is_there(k, &at);
+			n += there;
+			if (there || (layer == k->arch.n_layers - 1 && n == 0))
+				rc = check_matrix(k, &at);
 		}
-	return 0;
+	}
+	return rc != 0 ? rc : check_ranks(k);
 }
 
 int adapter_make(const struct adapter_make *m, struct sl_err *err)

@@ -18,7 +18,8 @@ struct adapter_make {
 	bool replace; /* what is there */
 };
 
-/* SL_EUNSUPPORTED: GGUF has no key for it, or the base has such a matrix only joined with others. */
+/* Layers without a target's matrix are left out. SL_EUNSUPPORTED: the form has no key for it, no layer has the matrix,
+ * or the base has it only joined with others. */
 int adapter_make(const struct adapter_make *m, struct sl_err *err);
 
 #endif

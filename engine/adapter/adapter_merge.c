@@ -8,49 +8,85 @@
 #include "base/out_file.h"
 #include "engine/adapter/adapter.h"
 
-/* The matrix that is converted: its A as floats. */
+/* The tensor that is converted: for each of its matrices the A as floats, or NULL where nothing is added. */
 struct merge {
 	const struct adapter *adapter;
-	const struct adapter_matrix *m;
-	float *a;
+	struct adapter_place at;
+	uint64_t rows; /* of each matrix */
+	float **a;
+	int n;
 };
 
-static const struct adapter_matrix *matrix_of(const struct merge *g, const struct model_tensor *t)
+static const struct adapter_matrix *matrix_of(const struct merge *g, int i)
 {
-	enum adapter_target target;
-	int layer;
-	if (!adapter_target_find(t->name, &layer, &target) || layer >= adapter_n_layers(g->adapter))
-		return NULL;
-	const struct adapter_matrix *m = adapter_at(g->adapter, layer, target);
-	return m->rank > 0 ? m : NULL;
+	if (!adapter_is_of_experts(g->at.target))
+		return adapter_at(g->adapter, g->at.layer, g->at.target);
+	return adapter_expert(g->adapter, g->at.layer, g->at.target, g->at.expert == ADAPTER_ALL ? i : g->at.expert);
 }
 
-static bool touches(void *ctx, const struct model_tensor *t) { return matrix_of(ctx, t) != NULL; }
+static bool find(const struct merge *g, const struct model_tensor *t, struct adapter_place *at)
+{
+	return adapter_target_find(t->name, at) && at->layer < adapter_n_layers(g->adapter);
+}
+
+static bool touches(void *ctx, const struct model_tensor *t)
+{
+	struct merge g = *(const struct merge *)ctx;
+	if (!find(&g, t, &g.at))
+		return false;
+	return g.at.expert == ADAPTER_ALL ? adapter_n_experts(g.adapter, g.at.layer, g.at.target) > 0
+					  : matrix_of(&g, 0)->rank > 0;
+}
+
+static void drop(struct merge *g)
+{
+	for (int i = 0; i < g->n; i++)
+		sl_free(g->a[i]);
+	sl_free(g->a);
+	g->a = NULL;
+	g->n = 0;
+}
+
+static int take_a(struct merge *g, int i)
+{
+	const struct adapter_matrix *m = matrix_of(g, i);
+	size_t width = (size_t)m->n_in;
+	if (m->rank == 0)
+		return 0;
+	g->a[i] = sl_zalloc_n((size_t)m->rank * width, sizeof *g->a[i]);
+	for (int j = 0; j < m->rank && g->a[i] != NULL; j++)
+		adapter_a_row(m, j, g->a[i] + (size_t)j * width);
+	return g->a[i] != NULL ? 0 : SL_ENOMEM;
+}
 
 static int begin(void *ctx, const struct model_tensor *t, struct sl_err *err)
 {
 	struct merge *g = ctx;
-	g->m = matrix_of(g, t);
-	size_t width = (size_t)g->m->n_in;
-	sl_free(g->a);
-	g->a = sl_zalloc_n((size_t)g->m->rank * width, sizeof *g->a);
-	if (g->a == NULL)
-		return sl_errf(err, SL_ENOMEM, "no memory for the adapter of %s", t->name);
-	for (int j = 0; j < g->m->rank; j++)
-		adapter_a_row(g->m, j, g->a + (size_t)j * width);
-	return 0;
+	int n = (int)t->dims[2], rc;
+	drop(g);
+	(void)find(g, t, &g->at);
+	g->rows = t->dims[1];
+	g->a = sl_zalloc_n((size_t)n, sizeof *g->a);
+	g->n = g->a != NULL ? n : 0;
+	rc = g->a != NULL ? 0 : SL_ENOMEM;
+	for (int i = 0; i < n && rc == 0; i++)
+		rc = take_a(g, i);
+	return rc == 0 ? 0 : sl_errf(err, rc, "no memory for the adapter of %s", t->name);
 }
 
 static void add(void *ctx, uint64_t row, float *x)
 {
 	const struct merge *g = ctx;
 	float b[ADAPTER_MAX_RANK];
-	int n = g->m->n_in;
-	adapter_b_row(g->m, (int)row, b);
-	for (int j = 0; j < g->m->rank; j++) {
-		const float *a = g->a + (size_t)j * (size_t)n;
-		float by = g->m->scale * b[j];
-		for (int i = 0; i < n; i++)
+	int of = (int)(row / g->rows);
+	const struct adapter_matrix *m = matrix_of(g, of);
+	if (g->a[of] == NULL)
+		return;
+	adapter_b_row(m, (int)(row % g->rows), b);
+	for (int j = 0; j < m->rank; j++) {
+		const float *a = g->a[of] + (size_t)j * (size_t)m->n_in;
+		float by = m->scale * b[j];
+		for (int i = 0; i < m->n_in; i++)
 			x[i] += by * a[i];
 	}
 }
@@ -73,11 +109,12 @@ int adapter_merge(const char *base, const char *adapter, const char *out, const 
 	merging.change = &change;
 	int rc = adapter_open_with(adapter, base, &a, err);
 	g.adapter = a;
+	change.unties = rc == 0 && (adapter_has(a, ADAPTER_EMBED) || adapter_has(a, ADAPTER_HEAD));
 	if (rc == 0)
 		rc = is_not_written(adapter, out, err);
 	if (rc == 0)
 		rc = quantize_model(base, out, &merging, NULL, p, err);
-	sl_free(g.a);
+	drop(&g);
 	adapter_close(a);
 	return rc;
 }

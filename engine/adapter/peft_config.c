@@ -37,7 +37,7 @@ static const struct {
     {"init_lora_weights", READ},
     {"auto_mapping", HARMLESS},
     {"corda_config", HARMLESS},
-    {"ensure_weight_tying", HARMLESS},
+    {"ensure_weight_tying", READ},
     {"eva_config", HARMLESS},
     {"exclude_modules", HARMLESS},
     {"inference_mode", HARMLESS},
@@ -213,6 +213,7 @@ static int read_numbers(struct peft_config *c, const char *name, struct sl_err *
 		return sl_errf(err, SL_EINVAL, "%s: use_rslora is neither true nor false", name);
 	c->rank = (int)json_integer_value(r);
 	c->by_root = json_is_true(root);
+	c->ties = json_is_true(json_object_get(c->root, "ensure_weight_tying"));
 	int rc = check_pattern(c, "rank_pattern", true, name, err);
 	return rc != 0 ? rc : check_pattern(c, "alpha_pattern", false, name, err);
 }

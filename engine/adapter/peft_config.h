@@ -16,6 +16,7 @@ struct peft_config {
 	int rank;
 	double alpha;
 	bool by_root;     /* use_rslora */
+	bool ties;        /* ensure_weight_tying */
 	const char *base; /* base_model_name_or_path; "" */
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adapters of a loaded model: each has a slot, rows of a step name theirs (kn_step.row_adapter), and each product of a
- * layer gets what its rows' adapters add (kn_ops.lora_shrink, lora_expand). Rows without one are not touched. A row's
- * bits depend on its own inputs and its adapter, like all others' (kernels.h).
+ * Adapters of a loaded model: each has a slot, and rows of a step name theirs (kn_step.row_adapter). Embeddings, each
+ * product of a layer and of its experts, and logits get what their rows' adapters add (kn_ops.lora_shrink, lora_expand,
+ * lora_lookup; kn_experts.lora). Rows without one are not touched. A row's bits depend on its own inputs and its
+ * adapter, like all others' (kernels.h).
  */
 #ifndef ENGINE_MODEL_ADAPTERS_H
 #define ENGINE_MODEL_ADAPTERS_H
@@ -43,8 +44,14 @@ uint64_t model_adapter_bytes(const struct model *m, int slot);
 
 /* Before a step: which rows have which adapter; for kn_step.adapters. */
 const struct kn_lora_rows *adapters_begin(struct model *m, const struct kn_step *s);
+/* To the embeddings of the step's rows, in m->x. */
+int adapters_embed(struct model *m);
+/* To the logits of the step's n_want rows `want`, whose inputs are in m->normed. */
+int adapters_head(struct model *m, const int32_t *want, int n_want);
+/* For kn_experts.lora of a layer's mixture. */
+const struct kn_expert_lora *adapters_experts(struct model *m, const struct layer *l);
 /* After the products of x: what adapters add to queries, keys and values; to gate and up; to attention's output; to the
- * feed-forward half's. */
+ * feed-forward half's, or the shared expert's. */
 int adapters_qkv(struct model *m, const struct layer *l, const float *x);
 int adapters_gate_up(struct model *m, const struct layer *l, const float *x);
 int adapters_o(struct model *m, const struct layer *l, const float *x, float *y);

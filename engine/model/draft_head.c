@@ -178,7 +178,7 @@ static int head_logits(struct model *m, const int32_t *want, int n_want)
 	int rc = m->ops->gather(m->backend, m->x, want, n_want, m->info.arch.n_embd, m->normed);
 	if (rc == 0)
 		rc = rmsnorm(m, m->normed, h->norm != NULL ? h->norm : m->output_norm, n_want, m->normed);
-	return rc != 0 ? rc : model_logits(m, h->head.data != NULL ? &h->head : &m->head, n_want);
+	return rc != 0 ? rc : model_logits(m, h->head.data != NULL ? &h->head : &m->head, NULL, n_want);
 }
 
 static int run(struct model *m, int n, const struct kn_kv *kv, const int32_t *hidden, bool chained, const int32_t *want,

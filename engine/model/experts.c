@@ -3,6 +3,7 @@
  * A mixture of experts in place of a layer's dense feed-forward half: loaded from a tensor of all experts, as GGUF has
  * it, or from one of each, as Hugging Face folders and older GGUF files have it.
  */
+#include "engine/model/adapters.h"
 #include "engine/model/model_priv.h"
 
 #include <stdio.h>
@@ -158,6 +159,8 @@ static int run_shared(struct model *m, const struct layer *l, int n)
 	int rc = model_widen(m, l, m->normed, n);
 	if (rc == 0)
 		rc = o->matmul(m->backend, &l->down, m->gate, n, m->shared);
+	if (rc == 0)
+		rc = adapters_down(m, l, m->gate, m->shared);
 	if (rc == 0 && l->experts->shared_gate.data != NULL)
 		rc = o->matmul(m->backend, &l->experts->shared_gate, m->normed, n, m->shared_gate);
 	return rc;
@@ -180,6 +183,7 @@ int experts_run(struct model *m, const struct layer *l, int n)
 {
 	const struct kn_ops *o = m->ops;
 	struct layer_experts *x = l->experts;
+	x->op.lora = adapters_experts(m, l);
 	int rc = o->matmul(m->backend, &x->router, m->normed, n, m->routed), width = m->info.arch.n_embd;
 	if (rc == 0 && x->router_bias != NULL)
 		rc = o->add_row(m->backend, m->routed, x->router_bias, n, x->op.route.n);

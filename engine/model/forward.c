@@ -222,13 +222,14 @@ static int output_norm(struct model *m, int n)
 	return m->ops->rmsnorm(m->backend, m->normed, m->output_norm, a->rms_eps, n, a->n_embd, m->normed);
 }
 
-int model_logits(struct model *m, const struct kn_weight *head, int n)
+int model_logits(struct model *m, const struct kn_weight *head, const int32_t *want, int n)
 {
 	const struct model_arch *a = &m->info.arch;
 	const struct kn_ops *o = m->ops;
 	struct kn_backend *b = m->backend;
 	int rc;
 	if ((rc = o->matmul(b, head, m->normed, n, m->logits)) != 0 ||
+	    (want != NULL && (rc = adapters_head(m, want, n)) != 0) ||
 	    (rc = model_add_bias(m, m->logits, m->head_bias, n, a->n_vocab)) != 0)
 		return rc;
 	if (a->logit_scale != 1 && (rc = o->scale(b, m->logits, a->logit_scale, n, a->n_vocab)) != 0)
@@ -242,7 +243,7 @@ static int forward_head(struct model *m, const int32_t *want, int n_want)
 	int rc = m->ops->gather(m->backend, m->x, want, n_want, m->info.arch.n_embd, m->normed);
 	if (rc == 0)
 		rc = output_norm(m, n_want);
-	return rc != 0 ? rc : model_logits(m, &m->head, n_want);
+	return rc != 0 ? rc : model_logits(m, &m->head, want, n_want);
 }
 
 bool model_can_draw(const struct model *m)
@@ -298,6 +299,8 @@ static int issue(struct model *m, const struct kn_step *s, const struct kn_kv *k
 	if (rc != 0)
 		return rc;
 	rc = o->embed(b, &m->embed, m->x);
+	if (rc == 0)
+		rc = adapters_embed(m);
 	if (rc == 0)
 		rc = a->encoder ? encoder_begin(m, s->n_rows) : decoder_begin(m, s->n_rows);
 	for (int i = 0; i < n_layers && rc == 0; i++)

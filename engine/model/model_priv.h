@@ -3,7 +3,7 @@
  * A model's weights and activations, for the files of the room: model.c loads it by way of tensors.c and layers.c,
  * forward.c runs steps and has the decoders' layers, recurrent.c those that keep states, mamba.c state spaces among
  * them, latent.c latent attention, encoder.c BERT's layers, pooling.c what becomes of a text's rows, adapters.c what
- * adapters add, draft_head.c the layer that drafts.
+ * adapters add (adapter_pack.c: from their files), draft_head.c the layer that drafts.
  */
 #ifndef ENGINE_MODEL_PRIV_H
 #define ENGINE_MODEL_PRIV_H
@@ -159,8 +159,9 @@ int model_widen(struct model *m, const struct layer *l, const float *from, int n
 
 /* Layer i, from n rows of m->x to m->x; kv.places has it. */
 int model_run_layer(struct model *m, int i, int n, const struct kn_kv *kv);
-/* Of n rows in m->normed, normed for it, a head's logits in m->logits. */
-int model_logits(struct model *m, const struct kn_weight *head, int n);
+/* Of n rows in m->normed, normed for it, a head's logits in m->logits; want: which of the step's rows they are, for
+ * adapters, or NULL: without these. */
+int model_logits(struct model *m, const struct kn_weight *head, const int32_t *want, int n);
 
 /* ---- draft_head.c ---- */
 

@@ -33,7 +33,8 @@ struct job {
 	const struct hf_folder *folder; /* NULL: from GGUF */
 	struct model_arch arch;         /* of a folder */
 	int n_layers;
-	bool tied;
+	bool tied;                       /* in what is written */
+	const struct model_tensor *head; /* NULL, or the table of embeddings, which becomes the output matrix, too */
 	struct gguf_writer *w;
 	struct convert_progress *progress;
 	struct sl_err *err;
@@ -146,22 +147,40 @@ static struct source source_of(const struct job *j, const struct model_tensor *t
 
 static uint64_t rows_of(const struct model_tensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
 
+static int declare_tensor(struct job *j, const struct model_tensor *t)
+{
+	if (kn_type_block(t->type) == 0)
+		return sl_errf(j->err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, which is not supported",
+			       model_file_path(j->file), t->name, kn_type_name(t->type));
+	int type = type_of(j, t);
+	struct source s = source_of(j, t);
+	if (s.pair_heads > 0 && (t->n_dims != 2 || t->dims[1] % (uint64_t)s.pair_heads != 0))
+		return sl_errf(j->err, SL_EINVAL, "%s: tensor %s has rows for no whole number of heads",
+			       model_file_path(j->file), t->name);
+	gguf_add_tensor(j->w, t->name, type, t->n_dims, t->dims);
+	j->progress->total += rows_of(t) * kn_row_bytes(type, (size_t)t->dims[0]);
+	return 0;
+}
+
+/* The table of embeddings by the output matrix's name. Its data are there. */
+static struct model_tensor as_head(const struct model_tensor *t)
+{
+	struct model_tensor head = *t;
+	head.name = "output.weight";
+	return head;
+}
+
 static int declare_tensors(struct job *j)
 {
-	for (size_t i = 0; i < model_file_n_tensors(j->file); i++) {
+	int rc = 0;
+	for (size_t i = 0; i < model_file_n_tensors(j->file) && rc == 0; i++) {
 		const struct model_tensor *t = model_file_tensor_at(j->file, i);
-		if (kn_type_block(t->type) == 0)
-			return sl_errf(j->err, SL_EUNSUPPORTED, "%s: tensor %s has type %s, which is not supported",
-				       model_file_path(j->file), t->name, kn_type_name(t->type));
-		int type = type_of(j, t);
-		struct source s = source_of(j, t);
-		if (s.pair_heads > 0 && (t->n_dims != 2 || t->dims[1] % (uint64_t)s.pair_heads != 0))
-			return sl_errf(j->err, SL_EINVAL, "%s: tensor %s has rows for no whole number of heads",
-				       model_file_path(j->file), t->name);
-		gguf_add_tensor(j->w, t->name, type, t->n_dims, t->dims);
-		j->progress->total += rows_of(t) * kn_row_bytes(type, (size_t)t->dims[0]);
+		struct model_tensor head = as_head(t);
+		rc = declare_tensor(j, t);
+		if (rc == 0 && t == j->head)
+			rc = declare_tensor(j, &head);
 	}
-	return 0;
+	return rc;
 }
 
 /* What a row would lose in the plan's type. */
@@ -202,8 +221,8 @@ static int write_tensor(struct job *j, const struct model_tensor *t)
 			    .type = type_of(j, t),
 			    .width = (size_t)t->dims[0],
 			    .n_threads = j->how->n_threads};
-	int rc = model_file_bring(j->file, t, j->err);
-	if (rc == 0 && keeps(j, t)) {
+	int rc = 0;
+	if (keeps(j, t)) {
 		j->kept[c.type]++;
 		rc = sample_loss(j, &s);
 	}
@@ -293,7 +312,12 @@ static int write_all(struct job *j)
 		gguf_write_data(j->w, extras[i].values, (size_t)extras[i].n * sizeof(float));
 	for (size_t i = 0; i < model_file_n_tensors(j->file) && rc == 0; i++) {
 		const struct model_tensor *t = model_file_tensor_at(j->file, i);
-		rc = write_tensor(j, t);
+		rc = model_file_bring(j->file, t, j->err);
+		struct model_tensor head = as_head(t);
+		if (rc == 0)
+			rc = write_tensor(j, t);
+		if (rc == 0 && t == j->head)
+			rc = write_tensor(j, &head);
 		if (t->made != NULL)
 			model_file_let_go(j->file, t);
 	}
@@ -352,6 +376,10 @@ int quantize_model(const char *in, const char *out, const struct quantize_how *h
 			.tied = model_file_find(f, "output.weight") == NULL,
 			.progress = p != NULL ? p : &mine,
 			.err = err};
+	if (j.tied && how->change != NULL && how->change->unties) {
+		j.head = model_file_find(f, "token_embd.weight");
+		j.tied = j.head == NULL;
+	}
 	rc = check_is_no_source(f, out, err);
 	if (rc == 0)
 		rc = gguf_writer_create(out, how->replace, &j.w, err);

@@ -21,6 +21,9 @@ struct quantize_change {
 	/* To row `row` of it, counted as the input has them. Several threads call it at once. */
 	void (*add)(void *ctx, uint64_t row, float *x);
 	void *ctx;
+	/* Where the head is the table of embeddings, the output has it a second time, as output.weight: they change
+	 * apart. */
+	bool unties;
 };
 
 /* What is known of matrices' inputs. */

@@ -70,8 +70,9 @@ struct kn_backend {
 	size_t n_sums;
 	void *lora_tiles; /* lora.c: of all threads */
 	size_t lora_bytes;
-	struct kn_by_expert *by_expert; /* experts.c; NULL: no step had experts */
-	struct kn_pieces *pieces;       /* grouped.c; NULL likewise */
+	struct kn_by_expert *by_expert;     /* experts.c; NULL: no step had experts */
+	struct kn_expert_rows *expert_rows; /* lora.c; NULL: no experts had adapters */
+	struct kn_pieces *pieces;           /* grouped.c; NULL likewise */
 	char line[64];
 };
 
@@ -106,6 +107,7 @@ static inline void kn_run_parts(struct kn_backend *b, int n_parts, void (*run)(v
 	X(matmul_heads)   \
 	X(lora_shrink)    \
 	X(lora_expand)    \
+	X(lora_lookup)    \
 	X(conv)           \
 	X(delta)          \
 	X(ssm)            \
@@ -138,6 +140,20 @@ int kn_cpu_clamped_mul(struct kn_backend *b, float *gate, const float *up, int n
 
 /* ---- experts.c ---- */
 void kn_by_expert_free(struct kn_by_expert *s); /* NULL: nothing */
+
+/* ---- lora.c ---- */
+/* A step's rows in the order of their experts: slot k of row r is number r·n_used + k, which is row place[number] of
+ * those that experts read and write. */
+struct kn_slots {
+	const int32_t *chosen, *place; /* [n_rows · n_used] */
+	int n_used;
+};
+/* Groups of the rows of e->lora, by adapter and expert; before the other two. SL_ENOMEM. */
+int kn_expert_lora_begin(struct kn_backend *b, const struct kn_experts *e, const struct kn_slots *s);
+/* What product `which` (0: gate and up, 1: down) of x [..][n_in], in the order of experts, gets. */
+int kn_expert_lora_add(struct kn_backend *b, const struct kn_experts *e, int which, const float *x, int n_in,
+		       const struct kn_lora_out outs[KN_LORA_PARTS]);
+void kn_expert_rows_free(struct kn_expert_rows *r); /* NULL: nothing */
 
 /* ---- weights.c ---- */
 /* Interleaves the weight w, which has the file's layout; w then owns memory. SL_ENOMEM. */

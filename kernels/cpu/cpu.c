@@ -98,6 +98,7 @@ static void cpu_close(struct kn_backend *b)
 	sl_free(b->sums);
 	sl_free(b->order);
 	kn_by_expert_free(b->by_expert);
+	kn_expert_rows_free(b->expert_rows);
 	kn_pieces_free(b->pieces);
 	kn_memory_give(b->tiles);
 	kn_memory_give(b->packed);

@@ -210,6 +210,20 @@ static void route_rows(struct kn_backend *b, const struct kn_experts *e, const f
 	order(by, e, b->pieces);
 }
 
+/* Adds to the product of x what adapters do; up NULL: y is of one matrix, which with KN_NO_GATE is up. */
+static int add_lora(struct kn_backend *b, const struct kn_experts *e, int which, const float *x, float *y, float *up)
+{
+	int n_in = which == 0 ? e->up[0].n_in : e->up[0].n_out, n = which == 0 ? e->up[0].n_out : e->up[0].n_in;
+	struct kn_lora_out outs[KN_LORA_PARTS] = {{y, n, n}, {up, n, up != NULL ? n : 0}};
+	if (e->lora == NULL)
+		return 0;
+	if (which == 0 && up == NULL) {
+		outs[1] = outs[0];
+		outs[0] = (struct kn_lora_out){NULL, 0, 0};
+	}
+	return kn_expert_lora_add(b, e, which, x, n_in, outs);
+}
+
 int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x, int n_rows,
 		   float *work, float *y)
 {
@@ -218,6 +232,10 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 	if (by == NULL || kn_pieces_reserve(b, n, e->route.n, width > n_ff ? width : n_ff) != 0)
 		return SL_EIO;
 	route_rows(b, e, logits, n_rows, by);
+	const struct kn_slots slots = {.chosen = by->chosen, .place = by->place, .n_used = by->n_used};
+	if (e->lora != NULL && kn_expert_lora_begin(b, e, &slots) != 0)
+		return SL_EIO;
+	int rc;
 
 	size_t wide = (size_t)n * (size_t)width, narrow = (size_t)n * (size_t)n_ff;
 	float *in = work, *out = in + wide, *gate = out + wide, *up = gate + narrow;
@@ -225,17 +243,21 @@ int kn_cpu_experts(struct kn_backend *b, const struct kn_experts *e, const float
 	move(b, &copies, (int64_t)wide, run_copies);
 	if (e->act == KN_NO_GATE) { /* up alone, where a gate would be */
 		kn_pieces_run(b, &(struct kn_sets){.w = {e->up}, .y = {gate}, .n = 1, .x = in});
+		rc = add_lora(b, e, 0, in, gate, NULL);
 		add_biases(b, n, e->up_bias, n_ff, gate);
 	} else {
 		kn_pieces_run(b, &(struct kn_sets){.w = {e->gate, e->up}, .y = {gate, up}, .n = 2, .x = in});
+		rc = add_lora(b, e, 0, in, gate, up);
 		add_biases(b, n, e->gate_bias, n_ff, gate);
 		add_biases(b, n, e->up_bias, n_ff, up);
 	}
 	activate(b, e->act, gate, up, n, n_ff);
 	kn_pieces_run(b, &(struct kn_sets){.w = {e->down}, .y = {out}, .n = 1, .x = gate});
+	if (rc == 0)
+		rc = add_lora(b, e, 1, gate, out, NULL);
 	add_biases(b, n, e->down_bias, width, out);
 	struct moves sums = {
 	    .by = by, .from = out, .to = y, .width = width, .n = n_rows, .weighs_input = e->weighs_input};
 	move(b, &sums, (int64_t)wide, run_sums);
-	return 0;
+	return rc;
 }

@@ -463,14 +463,61 @@ static void clamped_mul(float *gate, const float *up, int n)
 	}
 }
 
+/* Number i of an adapter's matrix. */
+static double lora_at(int type, const void *of, size_t i)
+{
+	float v;
+	if (type == KN_LORA_I8)
+		return ((const int8_t *)of)[i];
+	kn_dequantize(type, (const uint8_t *)of + i * kn_lora_bytes(type), 1, &v);
+	return (double)v;
+}
+
+/* t of a row x. */
+static void shrink_row(const struct kn_lora *l, const float *x, float *t)
+{
+	for (int j = 0; j < l->rank; j++) {
+		double sum = 0;
+		for (int k = 0; k < l->n_in; k++)
+			sum += lora_at(l->type, l->a, (size_t)j * (size_t)l->n_in + (size_t)k) * (double)x[k];
+		t[j] = (float)(sum * (l->scales != NULL ? (double)l->scales[j] : 1));
+	}
+}
+
+static void expand_row(int type, const struct kn_lora_part *p, const float *t, float *y)
+{
+	for (int o = 0; o < p->n_out; o++) {
+		double sum = 0;
+		for (int j = 0; j < p->rank; j++) {
+			int at = (o / KN_LORA_TILE * p->rank + j) * KN_LORA_TILE + o % KN_LORA_TILE;
+			sum += lora_at(type, p->b, (size_t)at) * (double)t[j];
+		}
+		y[o] = (float)((double)y[o] + (double)p->scale * sum);
+	}
+}
+
+/* What an adapter adds to parts of one row's products; ys NULL: there is no such part. */
+static void add_lora(const struct kn_lora *l, const float *x, float *t, float *const ys[KN_LORA_PARTS])
+{
+	if (l == NULL || l->rank == 0)
+		return;
+	shrink_row(l, x, t);
+	for (int p = 0; p < l->n_parts; t += l->parts[p++].rank)
+		if (l->parts[p].rank > 0)
+			expand_row(l->type, &l->parts[p], t, ys[p]);
+}
+
 /* One expert's output for a row. */
-static void one_expert(struct kn_backend *b, const struct kn_experts *e, int which, const float *x, float *work,
-		       float *y)
+static void one_expert(struct kn_backend *b, const struct kn_experts *e, int which, const struct kn_lora *loras,
+		       const float *x, float *work, float *y)
 {
 	int n_ff = e->up[0].n_out;
+	const struct kn_lora *l = loras != NULL ? &loras[which * KN_EXPERT_LORAS] : NULL;
+	float *t = l != NULL ? e->lora->t : NULL;
 	if (e->act != KN_NO_GATE)
 		ref_matmul(b, &e->gate[which], x, 1, work);
 	ref_matmul(b, &e->up[which], x, 1, work + n_ff);
+	add_lora(l, x, t, (float *const[KN_LORA_PARTS]){work, work + n_ff});
 	add_bias(work, e->gate_bias, which, n_ff);
 	add_bias(work + n_ff, e->up_bias, which, n_ff);
 	if (e->act == KN_NO_GATE)
@@ -483,7 +530,19 @@ static void one_expert(struct kn_backend *b, const struct kn_experts *e, int whi
 	else
 		(e->act == KN_GATE_GELU ? ref_gelu_mul : ref_silu_mul)(b, work, work + n_ff, 1, n_ff);
 	ref_matmul(b, &e->down[which], work, 1, y);
+	add_lora(l != NULL ? l + 1 : NULL, work, t, (float *const[KN_LORA_PARTS]){y});
 	add_bias(y, e->down_bias, which, e->down[which].n_out);
+}
+
+/* Of the adapter of row r. */
+static const struct kn_lora *loras_of(const struct kn_experts *e, int r)
+{
+	const struct kn_lora_rows *rows = e->lora != NULL ? e->lora->rows : NULL;
+	for (int g = 0; rows != NULL && g < rows->n_groups; g++)
+		for (int i = rows->groups[g].first; i < rows->groups[g].first + rows->groups[g].n; i++)
+			if (rows->rows[i] == r)
+				return e->lora->of[g];
+	return NULL;
 }
 
 static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const float *logits, const float *x,
@@ -499,7 +558,7 @@ static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const f
 		for (int k = 0; k < e->route.n_used; k++) {
 			for (int i = 0; i < width; i++)
 				out[i] = e->weighs_input ? weights[k] * x[i] : x[i];
-			one_expert(b, e, chosen[k], out, out + width, out);
+			one_expert(b, e, chosen[k], loras_of(e, r), out, out + width, out);
 			for (int i = 0; i < width; i++)
 				sum[i] += e->weighs_input ? out[i] : weights[k] * out[i];
 			if (e->n_rows != NULL)
@@ -511,45 +570,31 @@ static int ref_experts(struct kn_backend *b, const struct kn_experts *e, const f
 	return 0;
 }
 
-/* Number i of an adapter's matrix. */
-static double lora_at(int type, const void *of, size_t i)
-{
-	float v;
-	if (type == KN_LORA_I8)
-		return ((const int8_t *)of)[i];
-	kn_dequantize(type, (const uint8_t *)of + i * kn_lora_bytes(type), 1, &v);
-	return (double)v;
-}
-
 static int ref_lora_shrink(struct kn_backend *b, const struct kn_lora_rows *rows, const float *x, float *t)
 {
 	(void)b;
 	for (int g = 0; g < rows->n_groups; g++) {
 		const struct kn_lora *l = rows->groups[g].lora;
-		size_t n_in = (size_t)l->n_in;
 		for (int i = rows->groups[g].first, end = i + rows->groups[g].n; i < end; i++)
-			for (int j = 0; j < l->rank; j++) {
-				const float *row = x + (size_t)rows->rows[i] * n_in;
-				double sum = 0;
-				for (size_t k = 0; k < n_in; k++)
-					sum += lora_at(l->type, l->a, (size_t)j * n_in + k) * (double)row[k];
-				sum *= l->scales != NULL ? (double)l->scales[j] : 1;
-				t[(size_t)i * (size_t)rows->t_width + (size_t)j] = (float)sum;
-			}
+			shrink_row(l, x + (size_t)rows->rows[i] * (size_t)l->n_in,
+				   t + (size_t)i * (size_t)rows->t_width);
 	}
 	return 0;
 }
 
-static void expand_row(int type, const struct kn_lora_part *p, const float *t, float *y)
+static int ref_lora_lookup(struct kn_backend *b, const struct kn_lora_rows *rows, float *t)
 {
-	for (int o = 0; o < p->n_out; o++) {
-		double sum = 0;
-		for (int j = 0; j < p->rank; j++) {
-			int at = (o / KN_LORA_TILE * p->rank + j) * KN_LORA_TILE + o % KN_LORA_TILE;
-			sum += lora_at(type, p->b, (size_t)at) * (double)t[j];
-		}
-		y[o] = (float)((double)y[o] + (double)p->scale * sum);
+	for (int g = 0; g < rows->n_groups; g++) {
+		const struct kn_lora *l = rows->groups[g].lora;
+		for (int i = rows->groups[g].first, end = i + rows->groups[g].n; i < end; i++)
+			for (int j = 0; j < l->rank; j++) {
+				size_t at = (size_t)b->step->row_token[rows->rows[i]] * (size_t)l->rank + (size_t)j;
+				double scale = l->scales != NULL ? (double)l->scales[j] : 1;
+				t[(size_t)i * (size_t)rows->t_width + (size_t)j] =
+				    (float)(lora_at(l->type, l->a, at) * scale);
+			}
 	}
+	return 0;
 }
 
 static int ref_lora_expand(struct kn_backend *b, const struct kn_lora_rows *rows, const float *t,
@@ -649,6 +694,7 @@ const struct kn_ops kn_ref_ops = {.name = "cpu-ref",
 				  .add_gated = ref_add_gated,
 				  .lora_shrink = ref_lora_shrink,
 				  .lora_expand = ref_lora_expand,
+				  .lora_lookup = ref_lora_lookup,
 				  .conv = ref_conv,
 				  .delta = ref_delta,
 				  .ssm = ref_ssm,

@@ -18,12 +18,13 @@ const file = (name) => join(folder, name);
 const sluice = (...args) => execFileSync(SLUICE, ['model', ...args]);
 const entry = (name, path, more = '') => `    - name: ${name}\n      path: ${path}\n${more}`;
 
-/** The configuration with a model `base`, its merged twins and four adapters. */
+/** The configuration with models `base` and `mixture`, their merged twins and adapters. */
 const edit = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => line +
-    entry('base', file('base.gguf')) + entry('merged-style', file('style.merged.gguf')) + entry('merged-facts', file('facts.merged.gguf')))
+    entry('base', file('base.gguf')) + entry('merged-style', file('style.merged.gguf')) + entry('merged-facts', file('facts.merged.gguf')) +
+    entry('mixture', file('mixture.gguf')) + entry('merged-expert', file('expert.merged.gguf')))
   .replace(/^  adapters: \[\]\n/m, '  adapters:\n' + entry('style', file('style.gguf'), '      model: base\n') +
     entry('facts', file('facts'), '      model: base\n') + entry('other', file('other.gguf'), '      model: base\n') +
-    entry('base', file('style.gguf'), '      model: base\n'));
+    entry('base', file('style.gguf'), '      model: base\n') + entry('expert', file('expert'), '      model: mixture\n'));
 
 describe('adapters', () => {
   let server, client;
@@ -43,11 +44,14 @@ describe('adapters', () => {
   before(async () => {
     sluice('random', '--shape', 'tiny-llama', '--type', 'f32', '--seed', '4', file('base.gguf'));
     sluice('random', '--shape', 'tiny-qwen3', '--type', 'f32', file('qwen.gguf'));
-    sluice('adapter', 'make', file('base.gguf'), file('style.gguf'), '--rank', '8,q=16,down=4', '--seed', '1');
+    sluice('adapter', 'make', file('base.gguf'), file('style.gguf'), '--rank', '8,q=16,down=4', '--seed', '1', '--targets', 'q,k,v,o,gate,up,down,embed,head');
     sluice('adapter', 'make', file('base.gguf'), file('facts'), '--rank', '4', '--targets', 'q,v,up', '--rslora', '--alpha', '3', '--seed', '2', '--type', 'bf16');
     sluice('adapter', 'make', file('qwen.gguf'), file('other.gguf'));
     for (const name of ['style', 'facts'])
       sluice('adapter', 'merge', file('base.gguf'), file(name === 'style' ? 'style.gguf' : name), '--type', 'f32', file(`${name}.merged.gguf`));
+    sluice('random', '--shape', 'tiny-qwen2moe', '--type', 'f32', '--seed', '6', file('mixture.gguf'));
+    sluice('adapter', 'make', file('mixture.gguf'), file('expert'), '--targets', 'q,expert_gate,expert_up,expert_down,shared_up,embed,head');
+    sluice('adapter', 'merge', file('mixture.gguf'), file('expert'), '--type', 'f32', file('expert.merged.gguf'));
     server = await startServer({ edit, sets: ['gateway.tiers.free.models=base', 'engine.kv_type=f32', 'engine.backend=auto',
       ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].map((k) => `gateway.tiers.paid.${k}=0`)] });
     client = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0 });
@@ -83,6 +87,12 @@ describe('adapters', () => {
       assert.notDeepEqual(facts.logprobs, style.logprobs);
       assert.deepEqual(await answer('base', prompt), plain);
     }
+  });
+
+  test('experts, shared ones, embeddings and head of a mixture', async () => {
+    const [plain, got, want] = await Promise.all(['mixture', 'mixture:expert', 'merged-expert'].map((m) => answer(m, 'once upon a time')));
+    same(got, want);
+    assert.notDeepEqual(plain.logprobs, got.logprobs);
   });
 
   test('a model keeps its own name, though an adapter has it', async () => {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * engine/adapter: the input begins with its form: 0, then a GGUF adapter; 1, then the length of an adapter_config.json
- * in two bytes, the latter, and a safetensors file. It opens, with and without a base, or is refused with one line;
- * every row of an open one is finite and lies inside of the file.
+ * in two bytes, the latter, and a safetensors file. It opens, without a base, with a dense one and a mixture, or is
+ * refused with one line; every row of an open one is finite and lies inside of the file.
  */
 #include <fcntl.h>
 #include <math.h>
@@ -17,21 +17,26 @@
 #include "tests/support/gguf_write.h"
 
 #define Q "base_model.model.model.layers.0.self_attn.q_proj"
+#define E "base_model.model.model.embed_tokens"
 
-static size_t seed_gguf(uint8_t *out, uint64_t n_in, size_t max)
+/* Both halves, of a_dims and b_dims, of one matrix. */
+static size_t seed_gguf(uint8_t *out, const char *matrix, const uint64_t a[3], const uint64_t b[3], size_t max)
 {
 	static struct gw w;
-	const uint64_t a[] = {n_in, 1}, b[] = {1, n_in};
+	char name[64];
+	uint64_t n_a = a[0] * a[1] * a[2], n_b = b[0] * b[1] * b[2];
 	w.n = 0;
 	gw_head(&w, 3, 2, 4);
 	gw_key(&w, "general.type", 8), gw_str(&w, "adapter");
 	gw_key(&w, "adapter.type", 8), gw_str(&w, "lora");
 	gw_key(&w, "general.architecture", 8), gw_str(&w, "llama");
 	gw_key(&w, "adapter.lora.alpha", 6), gw_f32(&w, 2);
-	gw_tensor(&w, "blk.0.attn_q.weight.lora_a", 2, a, 1, 0);
-	gw_tensor(&w, "blk.0.attn_q.weight.lora_b", 2, b, 1, 2 * n_in);
+	snprintf(name, sizeof name, "%s.lora_a", matrix);
+	gw_tensor(&w, name, a[2] > 1 ? 3 : 2, a, 1, 0);
+	snprintf(name, sizeof name, "%s.lora_b", matrix);
+	gw_tensor(&w, name, b[2] > 1 ? 3 : 2, b, 1, (2 * n_a + 31) / 32 * 32);
 	gw_pad(&w, 32);
-	for (uint64_t i = 0; i < 2 * n_in; i++)
+	for (uint64_t i = 0; i < (n_a + 15) / 16 * 16 + n_b; i++)
 		gw_int(&w, 0x3c00, 2);
 	if (w.n + 1 > max)
 		return 0;
@@ -65,9 +70,21 @@ size_t fuzz_seed(size_t i, uint8_t *out, size_t max)
 	static const char small[] =
 	    "{\"" Q ".lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
 	    "\"" Q ".lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[24,56]}}";
+	static const char embeds[] =
+	    "{\"" E ".lora_embedding_A\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+	    "\"" E ".lora_embedding_B\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[24,56]}}";
 	switch (i) {
-	case 0: return seed_gguf(out, 256, max);
-	case 1: return seed_gguf(out, 8, max);
+	case 0: return seed_gguf(out, "blk.0.attn_q.weight", (uint64_t[3]){256, 1, 1}, (uint64_t[3]){1, 256, 1}, max);
+	case 1: return seed_gguf(out, "blk.0.attn_q.weight", (uint64_t[3]){8, 1, 1}, (uint64_t[3]){1, 8, 1}, max);
+	case 4: return seed_gguf(out, "token_embd.weight", (uint64_t[3]){1, 512, 1}, (uint64_t[3]){1, 256, 1}, max);
+	case 5: return seed_gguf(out, "output.weight", (uint64_t[3]){256, 1, 1}, (uint64_t[3]){1, 512, 1}, max);
+	case 6:
+		return seed_gguf(out, "blk.1.ffn_up_exps.weight", (uint64_t[3]){256, 1, 4}, (uint64_t[3]){1, 512, 4},
+				 max);
+	case 7:
+		return seed_gguf(out, "blk.0.ffn_down.3.weight", (uint64_t[3]){512, 1, 1}, (uint64_t[3]){1, 256, 1},
+				 max);
+	case 8: return seed_peft(out, "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":2}", embeds, 56, max);
 	case 2:
 		return seed_peft(out,
 				 "{\"peft_type\":\"LORA\",\"r\":1,\"lora_alpha\":2,\"target_modules\":[\"q_proj\"]}",
@@ -150,24 +167,31 @@ static void open_one(const char *path, const struct model_file *base, const stru
 			const struct adapter_matrix *m = adapter_at(a, i, (enum adapter_target)t);
 			if (m->rank > 0)
 				read_rows(m);
+			for (int e = 0; e < adapter_n_experts(a, i, (enum adapter_target)t); e++) {
+				m = adapter_expert(a, i, (enum adapter_target)t, e);
+				if (m->rank > 0)
+					read_rows(m);
+			}
 		}
 	adapter_close(a);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-	static struct model_file *base;
-	static struct model_arch arch;
+	static const char *const paths[] = {"random:tiny-llama:f32", "random:tiny-mixtral:f32"};
+	static struct model_file *bases[2];
+	static struct model_arch archs[2];
 	struct sl_err err = {0};
-	if (base == NULL)
-		FUZZ_REQUIRE(model_file_open("random:tiny-llama:f32", &base, &err) == 0 &&
-			     model_file_arch(base, &arch, &err) == 0);
+	for (int i = 0; i < 2 && bases[i] == NULL; i++)
+		FUZZ_REQUIRE(model_file_open(paths[i], &bases[i], &err) == 0 &&
+			     model_file_arch(bases[i], &archs[i], &err) == 0);
 	if (n == 0)
 		return 0;
 	bool folder = data[0] % 2 == 1;
 	const char *path = folder ? folder_with(data + 1, n - 1) : gw_file(data + 1, n - 1);
 	open_one(path, NULL, NULL);
-	open_one(path, base, &arch);
+	for (int i = 0; i < 2; i++)
+		open_one(path, bases[i], &archs[i]);
 	if (folder)
 		leave(path);
 	return 0;

@@ -55,7 +55,7 @@ static void make_files(void)
 							      : KN_F32,
 					 .seed = (uint64_t)i + 1,
 					 .replace = true};
-		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 			m.ranks[t] = (i + t) % 4 == 3 ? 0 : 1 + (i * 5 + t) % 9;
 			m.alphas[t] = 8;
 		}

@@ -135,7 +135,21 @@ struct shape {
 	bool biases, weighs_input;
 };
 
+/* Adapters of rows r % 3 == 0 and 1; an expert's two products have ranks of their own. */
+enum { LORAS = 2, LORA_RANK = 9 };
+
+struct loras {
+	struct kn_lora of[LORAS][MOST * KN_EXPERT_LORAS];
+	const struct kn_lora *lists[LORAS];
+	float *numbers, *t; /* of the backend */
+	int32_t rows[MOST_ROWS];
+	struct kn_lora_group groups[LORAS];
+	struct kn_lora_rows by;
+	struct kn_expert_lora e;
+};
+
 struct mixture {
+	struct loras *loras; /* NULL: none */
 	struct shape s;
 	struct matrix file[3][MOST];
 	struct kn_weight w[3][MOST];
@@ -189,6 +203,83 @@ static void close_mixture(struct mixture *m, const struct kn_ops *o, struct kn_b
 		}
 }
 
+static struct kn_lora a_lora(const float *numbers, int n_in, int n_out, int n_parts, int seed)
+{
+	struct kn_lora l = {.type = KN_F32, .n_in = n_in, .n_parts = n_parts, .a = numbers + seed % 64};
+	for (int i = 0; i < n_parts; i++) {
+		int rank = (seed + 2 * i) % 4;
+		if (rank == 0)
+			continue;
+		l.parts[i] = (struct kn_lora_part){
+		    .b = numbers + 16 * ((seed + i) % 8), .n_out = n_out, .rank = rank, .scale = 0.3f};
+		l.rank += rank;
+	}
+	return l;
+}
+
+/* Of each adapter and expert, from one block of numbers. */
+static void add_loras(struct mixture *m, struct loras *l, const struct kn_ops *o, struct kn_backend *b, int n_rows)
+{
+	int most = m->s.width > m->s.n_ff ? m->s.width : m->s.n_ff;
+	l->numbers = random_floats(o, b, (size_t)((most + 16) * LORA_RANK + 256));
+	l->t = guarded(o, b, (size_t)(n_rows * m->s.n_used * LORA_RANK));
+	for (int g = 0; g < LORAS; g++) {
+		l->lists[g] = l->of[g];
+		for (int e = 0; e < m->s.n; e++) {
+			struct kn_lora *both = &l->of[g][e * KN_EXPERT_LORAS];
+			both[0] = a_lora(l->numbers, m->s.width, m->s.n_ff, 2, 3 * g + e);
+			both[1] = a_lora(l->numbers, m->s.n_ff, m->s.width, 1, 5 * g + e + 1);
+			if (m->s.act == KN_NO_GATE && both[0].parts[0].rank > 0) {
+				both[0].rank -= both[0].parts[0].rank;
+				both[0].parts[0] = (struct kn_lora_part){0};
+			}
+		}
+	}
+	l->e = (struct kn_expert_lora){.rows = &l->by, .of = l->lists, .t = l->t, .t_width = LORA_RANK};
+	m->loras = l;
+}
+
+static void drop_loras(struct mixture *m, const struct kn_ops *o, struct kn_backend *b)
+{
+	drop(o, b, m->loras->numbers);
+	drop(o, b, m->loras->t);
+	m->loras = NULL;
+}
+
+/* Rows first on, n of them, by their adapters. */
+static void group_loras(struct mixture *m, int first, int n)
+{
+	struct loras *l = m->loras;
+	int at = 0;
+	m->e.lora = NULL;
+	if (l == NULL)
+		return;
+	for (int g = 0; g < LORAS; g++) {
+		l->groups[g].first = at;
+		for (int r = 0; r < n; r++)
+			if ((first + r) % 3 == g)
+				l->rows[at++] = r;
+		l->groups[g].n = at - l->groups[g].first;
+	}
+	l->by = (struct kn_lora_rows){.groups = l->groups, .n_groups = LORAS, .rows = l->rows, .n_rows = at};
+	m->e.lora = &l->e;
+}
+
+/* The same of row r and one expert, alone. */
+static void by_hand_lora(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, int r, int expert,
+			 int which, const float *x, float *y, float *up)
+{
+	static const int32_t rows[] = {0};
+	if (m->loras == NULL || r % 3 >= LORAS)
+		return;
+	int n = which == 0 ? m->s.n_ff : m->s.width;
+	struct kn_lora_group g = {.lora = &m->loras->of[r % 3][expert * KN_EXPERT_LORAS + which], .n = 1};
+	struct kn_lora_rows one = {.groups = &g, .n_groups = 1, .rows = rows, .n_rows = 1, .t_width = LORA_RANK};
+	const struct kn_lora_out outs[KN_LORA_PARTS] = {{y, n, n}, {up != NULL ? up : y, n, n}};
+	assert_int_equal(o->lora_shrink(b, &one, x, m->loras->t), 0);
+	assert_int_equal(o->lora_expand(b, &one, m->loras->t, outs), 0);
+}
+
 /* Between what the host does with an operation's results and the next operation. */
 static void begin_hand(const struct kn_ops *o, struct kn_backend *b)
 {
@@ -218,7 +309,7 @@ static void by_hand_bias(float *x, const float *bias, int expert, int n)
 }
 
 /* y[width] of one row, one product after the other; room: two rows of n_ff and two of width. */
-static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, const float *logits,
+static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_backend *b, int r, const float *logits,
 		    const float *x, float *room, float *y)
 {
 	int32_t chosen[MOST];
@@ -232,12 +323,14 @@ static void by_hand(const struct mixture *m, const struct kn_ops *o, struct kn_b
 		if (!alone)
 			assert_int_equal(o->matmul(b, &m->w[0][chosen[k]], in, 1, gate), 0);
 		assert_int_equal(o->matmul(b, &m->w[1][chosen[k]], in, 1, alone ? gate : up), 0);
+		by_hand_lora(m, o, b, r, chosen[k], 0, in, gate, alone ? NULL : up);
 		end_hand(o, b);
 		by_hand_bias(gate, alone ? m->e.up_bias : m->e.gate_bias, chosen[k], m->s.n_ff);
 		by_hand_bias(up, alone ? NULL : m->e.up_bias, chosen[k], m->s.n_ff);
 		begin_hand(o, b);
 		open_gate(m, o, b, gate, up);
 		assert_int_equal(o->matmul(b, &m->w[2][chosen[k]], gate, 1, out), 0);
+		by_hand_lora(m, o, b, r, chosen[k], 1, gate, out, NULL);
 		end_hand(o, b);
 		by_hand_bias(out, m->e.down_bias, chosen[k], m->s.width);
 		for (int i = 0; i < m->s.width; i++) {
@@ -253,14 +346,16 @@ static void run_experts(const struct kn_ops *o, struct kn_backend *b, struct mix
 {
 	struct kn_step s = {.n_rows = n};
 	size_t at = (size_t)first * (size_t)m->s.width;
+	group_loras(m, first, n);
 	assert_int_equal(o->step_begin(b, &s), 0);
 	assert_int_equal(o->experts(b, &m->e, logits + first * m->s.n, x + at, n, work, y + at), 0);
 	assert_int_equal(o->step_end(b), 0);
 }
 
-static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_rows)
+static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_rows, bool adapted)
 {
 	static struct mixture m;
+	static struct loras loras;
 	size_t n = (size_t)n_rows * (size_t)s->width, bytes = n * sizeof(float);
 	float *want = malloc(bytes);
 	uint64_t before = state;
@@ -274,8 +369,10 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 		float *x = random_floats(o, b, n), *logits = random_floats(o, b, (size_t)n_rows * (size_t)s->n);
 		float *y = guarded(o, b, n), *work = guarded(o, b, n_work);
 		float *room = guarded(o, b, (size_t)(2 * s->n_ff + 2 * s->width));
+		if (adapted)
+			add_loras(&m, &loras, o, b, n_rows);
 		for (int r = 0; r < n_rows && threads == 1; r++)
-			by_hand(&m, o, b, logits + r * s->n, x + r * s->width, room, want + r * s->width);
+			by_hand(&m, o, b, r, logits + r * s->n, x + r * s->width, room, want + r * s->width);
 		run_experts(o, b, &m, logits, x, 0, n_rows, work, y);
 		assert_memory_equal(y, want, bytes);
 		uint64_t used = 0;
@@ -295,6 +392,8 @@ static void mixture_case(const struct kn_ops *o, const struct shape *s, int n_ro
 		check_guards(work, n_work);
 		for (int i = 0; i < N(all); i++)
 			drop(o, b, all[i]);
+		if (adapted)
+			drop_loras(&m, o, b);
 		close_mixture(&m, o, b);
 		o->close(b);
 	}
@@ -329,7 +428,32 @@ static void test_mixtures(void **arg)
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(shapes) && (*o)->experts != NULL; i++)
 			for (int rows = (*o)->ahead ? 3 : 1; rows <= ((*o)->ahead ? 3 : 33); rows = rows * 2 + 1)
-				mixture_case(*o, &shapes[i], rows);
+				mixture_case(*o, &shapes[i], rows, false);
+}
+
+/* What adapters add to each expert has the bits of a row and an expert alone. */
+static void test_adapters(void **arg)
+{
+	(void)arg;
+	static const struct shape shapes[] = {
+	    {.n = 8, .n_used = 3, .width = 64, .n_ff = 96, .type = KN_F32, .down_type = KN_F32},
+	    {.n = 5,
+	     .n_used = 2,
+	     .width = 37,
+	     .n_ff = 51,
+	     .type = KN_F16,
+	     .down_type = KN_F32,
+	     .biases = true,
+	     .weighs_input = true},
+	    {.n = 6, .n_used = 3, .width = 64, .n_ff = 51, .type = KN_Q8_0, .down_type = KN_F32, .act = KN_NO_GATE},
+	};
+	int n_done = 0;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0; i < N(shapes) && (*o)->lora_lookup != NULL; i++, n_done++) {
+			mixture_case(*o, &shapes[i], 1, true);
+			mixture_case(*o, &shapes[i], 22, true);
+		}
+	assert_true(n_done >= N(shapes)); /* the reference at least */
 }
 
 /* As many rows an expert as each kernel of a device takes at a time, and more, which it takes in groups. */
@@ -346,7 +470,7 @@ static void test_row_groups(void **arg)
 	};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		for (int i = 0; i < N(cases) && (*o)->ahead && (*o)->experts != NULL; i++)
-			mixture_case(*o, &cases[i].s, cases[i].n_rows);
+			mixture_case(*o, &cases[i].s, cases[i].n_rows, false);
 }
 
 /* More rows than one product takes, and more packed rows than are kept at a time. */
@@ -359,8 +483,8 @@ static void test_many_rows(void **arg)
 	    .n = 64, .n_used = 32, .width = 1024, .n_ff = 32, .type = KN_Q8_0, .down_type = KN_Q8_0};
 	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
 		if ((*o)->experts != NULL && strcmp((*o)->name, "cpu-ref") != 0 && !(*o)->ahead) {
-			mixture_case(*o, &one, MOST_ROWS);
-			mixture_case(*o, &wide, MOST_ROWS);
+			mixture_case(*o, &one, MOST_ROWS, false);
+			mixture_case(*o, &wide, MOST_ROWS, false);
 		}
 }
 
@@ -546,11 +670,10 @@ static void test_add_gated(void **arg)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_choice),    cmocka_unit_test(test_groups),
-					   cmocka_unit_test(test_sparse),    cmocka_unit_test(test_not_finite),
-					   cmocka_unit_test(test_mixtures),  cmocka_unit_test(test_row_groups),
-					   cmocka_unit_test(test_padded),    cmocka_unit_test(test_loaded_together),
-					   cmocka_unit_test(test_many_rows), cmocka_unit_test(test_clamped),
-					   cmocka_unit_test(test_add_gated)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_choice),     cmocka_unit_test(test_groups),   cmocka_unit_test(test_sparse),
+	    cmocka_unit_test(test_not_finite), cmocka_unit_test(test_mixtures), cmocka_unit_test(test_adapters),
+	    cmocka_unit_test(test_row_groups), cmocka_unit_test(test_padded),   cmocka_unit_test(test_loaded_together),
+	    cmocka_unit_test(test_many_rows),  cmocka_unit_test(test_clamped),  cmocka_unit_test(test_add_gated)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,6 +252,53 @@ static void lora_case(const struct kn_ops *o, int type, int n_in, const int *n_o
 	o->close(single);
 }
 
+/* Rows of a table: exactly what it has, times the rank's scale; rows of no group, and of an adapter without a table,
+ * are not written. */
+static void lookup_case(const struct kn_ops *o, int type)
+{
+	enum { VOCAB = 19, RANK = 11 };
+	static const int32_t rows[] = {3, 1, 6, 0}, tokens[] = {4, 18, 0, 7, 2, 5, 18};
+	const int n_outs[KN_LORA_PARTS] = {8}, ranks[KN_LORA_PARTS] = {RANK};
+	struct kn_backend *b = open_with(o, &(struct kn_config){.n_threads = 1, .max_rows = ROWS, .max_width = 64});
+	struct made made = make(o, b, type, VOCAB, n_outs, ranks, 1);
+	float table[VOCAB * RANK], *t = guarded(o, b, N(rows) * MOST_RANK);
+	const struct kn_lora none = {.type = -1, .n_parts = 1};
+	struct kn_lora_group groups[] = {{.lora = &made.l, .n = 3}, {.lora = &none, .first = 3, .n = 1}};
+	struct kn_lora_rows r = rows_of(groups, 2, rows, VOCAB);
+	struct kn_step s = {.n_rows = N(tokens), .row_token = tokens, .adapters = &r};
+	for (int i = 0; i < VOCAB * RANK; i++)
+		if (type == KN_LORA_I8)
+			table[i] = ((const int8_t *)made.l.a)[i];
+		else
+			kn_dequantize(type, (const uint8_t *)made.l.a + (size_t)i * kn_lora_bytes(type), 1, table + i);
+	for (int i = 0; i < N(rows) * MOST_RANK; i++)
+		t[i] = 7;
+	assert_int_equal(o->step_begin(b, &s), 0);
+	assert_int_equal(o->lora_lookup(b, &r, t), 0);
+	assert_int_equal(o->step_end(b), 0);
+	for (int i = 0; i < N(rows); i++)
+		for (int j = 0; j < MOST_RANK; j++) {
+			float want = table[tokens[rows[i]] * RANK + (j < RANK ? j : 0)];
+			want *= made.l.scales != NULL && j < RANK ? made.l.scales[j] : 1;
+			assert_true(t[i * MOST_RANK + j] == (i < 3 && j < RANK ? want : 7));
+		}
+	check_guards(t, N(rows) * MOST_RANK);
+	drop(o, b, t);
+	drop_made(&made);
+	o->close(b);
+}
+
+static void test_lookup(void **arg)
+{
+	(void)arg;
+	static const int types[] = {KN_F32, KN_F16, KN_BF16, KN_LORA_I8};
+	int n_done = 0;
+	for (const struct kn_ops *const *o = all_tables(); *o != NULL; o++)
+		for (int i = 0; i < N(types) && (*o)->lora_lookup != NULL; i++, n_done++)
+			lookup_case(*o, types[i]);
+	assert_true(n_done >= N(types)); /* the reference at least */
+}
+
 static void test_all(void **arg)
 {
 	(void)arg;
@@ -502,8 +549,8 @@ static void test_bytes(void **arg)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_all),    cmocka_unit_test(test_beside), cmocka_unit_test(test_after),
-	    cmocka_unit_test(test_padded), cmocka_unit_test(test_bytes),
+	    cmocka_unit_test(test_lookup), cmocka_unit_test(test_all),    cmocka_unit_test(test_beside),
+	    cmocka_unit_test(test_after),  cmocka_unit_test(test_padded), cmocka_unit_test(test_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

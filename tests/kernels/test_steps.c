@@ -333,7 +333,7 @@ static void load_adapter(struct rig *r, int rank, int short_of, int *slot)
 	struct sl_err err = {0};
 	snprintf(file, sizeof file, "%s.adapter.gguf", path);
 	struct adapter_make m = {.base = path, .out = file, .type = KN_BF16, .seed = (uint64_t)rank, .replace = true};
-	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+	for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 		m.ranks[t] = rank;
 		m.alphas[t] = 2 * rank;
 	}

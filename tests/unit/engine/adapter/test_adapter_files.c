@@ -1,93 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Adapters on disk: both forms say the same of the same numbers, rows of queries and keys follow the base's form, and
- * what does not fit is refused by the name of its key or tensor.
+ * Adapters on disk: both forms say the same of the same numbers, and rows of queries and keys follow the base's form;
+ * merged models; what trainers save beside an adapter.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "adapter_fixture.h"
 
 #include <math.h>
 
 #include "base/alloc.h"
-#include "engine/adapter/adapter_make.h"
 #include "engine/adapter/adapter_merge.h"
-#include "engine/adapter/peft_config.h"
 #include "engine/source/random_model.h"
-#include "tests/support/gguf_write.h"
-#include "tests/support/model_dir_fixture.h"
-
-static const char tiny[] = "random:tiny-llama:f32";
-
-static const char *in_dir(const char *name)
-{
-	static char paths[4][256];
-	static int next;
-	char *path = paths[next++ % 4];
-	md_path(path, dir, name);
-	return path;
-}
-
-static struct adapter_make making(const char *base, const char *out)
-{
-	struct adapter_make m = {.base = base, .out = out, .type = KN_F32, .seed = 5, .replace = true};
-	for (int t = 0; t < ADAPTER_TARGETS; t++) {
-		m.ranks[t] = t + 1;
-		m.alphas[t] = 8;
-	}
-	return m;
-}
-
-static void made(const struct adapter_make *m)
-{
-	struct sl_err err = {0};
-	if (adapter_make(m, &err) != 0)
-		fail_msg("%s", err.text);
-}
-
-/* base NULL: without one. */
-static int open_for(const char *path, const char *base, struct adapter **out, struct sl_err *err)
-{
-	struct model_file *f;
-	struct model_arch arch;
-	*err = (struct sl_err){0};
-	if (base == NULL)
-		return adapter_open(path, NULL, NULL, out, err);
-	int rc = model_file_open(base, &f, err);
-	if (rc != 0 || (rc = model_file_arch(f, &arch, err)) != 0)
-		fail_msg("%s", err->text);
-	rc = adapter_open(path, f, &arch, out, err);
-	model_file_close(f);
-	return rc;
-}
-
-static struct adapter *opened(const char *path, const char *base)
-{
-	struct adapter *a = NULL;
-	struct sl_err err;
-	if (open_for(path, base, &a, &err) != 0)
-		fail_msg("%s", err.text);
-	return a;
-}
-
-static void refused(const char *path, const char *base, int code, const char *words)
-{
-	struct adapter *a = NULL;
-	struct sl_err err;
-	int rc = open_for(path, base, &a, &err);
-	if (rc != code || strstr(err.text, words) == NULL || strchr(err.text, '\n') != NULL)
-		fail_msg("%d \"%s\", not %d with \"%s\"", rc, err.text, code, words);
-	adapter_close(a);
-}
-
-static void md_remove_folder(const char *name)
-{
-	md_remove_file(in_dir(name), "adapter_model.safetensors");
-	md_remove_file(in_dir(name), "adapter_config.json");
-	md_remove_file(in_dir(name), "adapter_model.bin");
-	rmdir(in_dir(name));
-}
 
 /* ---- both forms ---- */
 
@@ -128,6 +50,11 @@ static void test_forms(void **arg)
 	for (int i = 0; i < 2; i++)
 		for (int t = 0; t < ADAPTER_TARGETS; t++) {
 			const struct adapter_matrix *x = adapter_at(g, i, (enum adapter_target)t);
+			bool of_layer = adapter_is_of_a_layer((enum adapter_target)t);
+			if (of_layer ? t >= ADAPTER_DENSE_TARGETS : i > 0) {
+				assert_int_equal(x->rank, 0);
+				continue;
+			}
 			assert_int_equal(x->rank, t + 1);
 			assert_true(x->scale == (float)(8.0 / (t + 1)));
 			same_matrix(x, adapter_at(p, i, (enum adapter_target)t));
@@ -139,6 +66,50 @@ static void test_forms(void **arg)
 	assert_int_equal(adapter_n_layers(p), 2);
 	assert_int_equal(adapter_at(p, 1, ADAPTER_DOWN)->n_in, 512);
 	adapter_close(p);
+	md_remove_folder("peft");
+}
+
+/* Experts: in GGUF one tensor of all of them, in a folder one of each. */
+static void test_experts(void **arg)
+{
+	(void)arg;
+	static const char base[] = "random:tiny-qwen2moe:f32";
+	struct adapter_make m = {.base = base, .type = KN_F32, .seed = 5, .replace = true};
+	for (int t = ADAPTER_SHARED_GATE; t <= ADAPTER_EXPERT_DOWN; t++) {
+		m.ranks[t] = 1 + (t - ADAPTER_SHARED_GATE) % 3;
+		m.alphas[t] = 4;
+	}
+	m.out = in_dir("a.gguf");
+	made(&m);
+	m.out = in_dir("peft");
+	made(&m);
+	struct adapter *g = opened(in_dir("a.gguf"), base), *p = opened(in_dir("peft"), base);
+	assert_int_equal(adapter_bytes(g), adapter_bytes(p));
+	assert_true(adapter_has(g, ADAPTER_EXPERT_UP) && !adapter_has(g, ADAPTER_Q) && !adapter_has(p, ADAPTER_UP));
+	for (int i = 0; i < 2; i++)
+		for (int t = ADAPTER_EXPERT_GATE; t <= ADAPTER_EXPERT_DOWN; t++) {
+			assert_int_equal(adapter_n_experts(g, i, (enum adapter_target)t), 6);
+			assert_int_equal(adapter_n_experts(p, i, (enum adapter_target)t), 6);
+			assert_int_equal(adapter_expert(p, i, (enum adapter_target)t, 6)->rank, 0);
+			for (int e = 0; e < 6; e++)
+				same_matrix(adapter_expert(g, i, (enum adapter_target)t, e),
+					    adapter_expert(p, i, (enum adapter_target)t, e));
+		}
+	assert_memory_not_equal(adapter_expert(g, 0, ADAPTER_EXPERT_UP, 1)->a.data,
+				adapter_expert(g, 0, ADAPTER_EXPERT_UP, 2)->a.data, 64);
+	adapter_close(g);
+	adapter_close(p);
+	p = opened(in_dir("peft"), NULL);
+	assert_int_equal(adapter_n_experts(p, 1, ADAPTER_EXPERT_DOWN), 6);
+	adapter_close(p);
+	/* Modules of one name have one rank. */
+	struct sl_err err = {0};
+	m.ranks[ADAPTER_SHARED_UP] = 9;
+	assert_int_equal(adapter_make(&m, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "one rank and alpha for shared_up and expert_up"));
+	m.base = tiny;
+	assert_int_equal(adapter_make(&m, &err), SL_EUNSUPPORTED);
+	assert_non_null(strstr(err.text, "no matrix blk.1.ffn_gate_shexp.weight"));
 	md_remove_folder("peft");
 }
 
@@ -185,8 +156,11 @@ static void check_merged(const struct model_file *base, const struct model_file 
 	for (int layer = 0; layer < adapter_n_layers(a); layer++)
 		for (int t = 0; t < ADAPTER_TARGETS; t++) {
 			char name[64];
+			const struct adapter_place of = {.target = (enum adapter_target)t, .layer = layer};
 			const struct adapter_matrix *m = adapter_at(a, layer, (enum adapter_target)t);
-			snprintf(name, sizeof name, "blk.%d.%s", layer, adapter_target_tensor((enum adapter_target)t));
+			if (m->rank == 0)
+				continue;
+			adapter_target_full(&of, name);
 			const float *w = model_file_find(base, name)->data, *got = model_file_find(with, name)->data;
 			float b[ADAPTER_MAX_RANK], *p = malloc((size_t)m->n_in * sizeof *p);
 			for (int i = 0; i < m->n_out; i += 7) {
@@ -220,25 +194,53 @@ static void test_merge(void **arg)
 	assert_int_equal(model_file_open(in_dir("base.gguf"), &base, &err), 0);
 	check_merged(base, with, a);
 	/* What the adapter does not touch is as it was. */
-	const struct model_tensor *x = model_file_find(base, "token_embd.weight"),
-				  *y = model_file_find(with, "token_embd.weight");
+	const struct model_tensor *x = model_file_find(base, "blk.1.ffn_norm.weight"),
+				  *y = model_file_find(with, "blk.1.ffn_norm.weight");
 	assert_memory_equal(x->data, y->data, x->bytes);
 	adapter_close(a);
 	model_file_close(base);
 	model_file_close(with);
 }
 
-/* The folder's file in which half X of one target is written by hand, with values of md_value. */
-static void write_peft(const char *module, int n_out, int n_in)
+/* A head that is the table of embeddings: an adapter of either leaves the other, and the merged model has both. */
+static void test_merge_tied(void **arg)
 {
-	char names[2][128];
-	snprintf(names[0], 128, "base_model.model.model.layers.0.%s.lora_A.weight", module);
-	snprintf(names[1], 128, "base_model.model.model.layers.0.%s.lora_B.weight", module);
-	const struct md_tensor t[] = {{names[0], "F32", 2, n_in}, {names[1], "F32", n_out, 2}};
-	mkdir(in_dir("peft"), 0755);
-	md_safetensors(in_dir("peft"), "adapter_model.safetensors", t, 2);
-	md_text(in_dir("peft"), "adapter_config.json", "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4}");
+	(void)arg;
+	static const char *const names[] = {"token_embd.weight", "output.weight"};
+	struct sl_err err = {0};
+	struct random_model r = {.path = in_dir("base.gguf"), .name = "b", .seed = 4};
+	struct model_arch arch;
+	assert_int_equal(random_shape_find("tiny-qwen3", &r.arch, &err), 0);
+	assert_int_equal(weight_plan_parse("f32", &r.plan, &err), 0);
+	assert_int_equal(random_model_write(&r, NULL, &err), 0);
+	for (int i = 0; i < 3; i++) {
+		struct adapter_make m = {
+		    .base = in_dir("base.gguf"), .out = in_dir("a.gguf"), .type = KN_F32, .seed = 5, .replace = true};
+		enum adapter_target t = i == 0 ? ADAPTER_EMBED : i == 1 ? ADAPTER_HEAD : ADAPTER_DOWN;
+		m.ranks[t] = 3;
+		m.alphas[t] = 8;
+		made(&m);
+		struct model_file *base, *with = merged(in_dir("base.gguf"), in_dir("a.gguf"), in_dir("m.gguf"));
+		assert_int_equal(model_file_open(in_dir("base.gguf"), &base, &err), 0);
+		assert_int_equal(model_file_arch(with, &arch, &err), 0);
+		assert_int_equal(arch.tied_embeddings, i == 2);
+		const struct model_tensor *was = model_file_find(base, names[0]);
+		for (int k = 0; k < 2 && i < 2; k++)
+			assert_int_equal(memcmp(was->data, model_file_find(with, names[k])->data, was->bytes) != 0,
+					 k == i);
+		struct adapter *a = opened(in_dir("a.gguf"), in_dir("base.gguf"));
+		if (i != 1) /* the base has no head of its own to compare with */
+			check_merged(base, with, a);
+		adapter_close(a);
+		model_file_close(base);
+		model_file_close(with);
+	}
 }
+
+#define PLAIN_TOKENS                                                                                                 \
+	"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4,\"f\":5,\"g\":6,\"h\":7,"   \
+	"\"i\":8,\"j\":9,\"k\":10,\"l\":11},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":" \
+	"true}}"
 
 /* A PEFT adapter of a folder, merged there, whose rows are then turned: as merged into the folder's GGUF file, whose
  * rows are turned already. */
@@ -252,11 +254,7 @@ static void test_rows_of_heads(void **arg)
 	struct quantize_how how = {.replace = true};
 	mkdir(in_dir("hf"), 0755);
 	md_llama_folder(in_dir("hf"));
-	md_text(
-	    in_dir("hf"), "tokenizer.json",
-	    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"d\":3,\"e\":4,\"f\":5,\"g\":6,\"h\":7,"
-	    "\"i\":8,\"j\":9,\"k\":10,\"l\":11},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"ByteLevel\","
-	    "\"use_regex\":true}}");
+	md_text(in_dir("hf"), "tokenizer.json", PLAIN_TOKENS);
 	assert_int_equal(weight_plan_parse("f32", &how.plan, &err), 0);
 	if (quantize_model(in_dir("hf"), in_dir("hf.gguf"), &how, NULL, NULL, &err) != 0)
 		fail_msg("%s", err.text);
@@ -290,202 +288,6 @@ static void test_rows_of_heads(void **arg)
 	model_file_close(y);
 	md_remove_folder("peft");
 	md_remove(in_dir("hf"));
-}
-
-/* ---- refusals ---- */
-
-#define CONFIG(more) "{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":4" more "}"
-#define Q "base_model.model.model.layers.0.self_attn.q_proj"
-
-static void test_config_refused(void **arg)
-{
-	(void)arg;
-	static const struct {
-		const char *text, *words;
-		int code;
-	} cases[] = {
-	    {"{\"r\":2,\"lora_alpha\":4}", "peft_type is \"\"", SL_EUNSUPPORTED},
-	    {"{\"peft_type\":\"IA3\"}", "\"IA3\"", SL_EUNSUPPORTED},
-	    {"[]", "not an object", SL_EINVAL},
-	    {"{\"peft_type\":\"LORA\",", "line 1", SL_EINVAL},
-	    {"{\"peft_type\":\"LORA\",\"lora_alpha\":4}", "r is not a rank", SL_EINVAL},
-	    {"{\"peft_type\":\"LORA\",\"r\":257,\"lora_alpha\":4}", "r is not a rank", SL_EINVAL},
-	    {"{\"peft_type\":\"LORA\",\"r\":2,\"lora_alpha\":0}", "lora_alpha", SL_EINVAL},
-	    {"{\"peft_type\":\"LORA\",\"r\":2}", "lora_alpha", SL_EINVAL},
-	    {CONFIG(",\"bias\":\"lora_only\""), "bias is \"lora_only\"", SL_EUNSUPPORTED},
-	    {CONFIG(",\"use_dora\":true"), "use_dora", SL_EUNSUPPORTED},
-	    {CONFIG(",\"modules_to_save\":[\"lm_head\"]"), "modules_to_save", SL_EUNSUPPORTED},
-	    {CONFIG(",\"fan_in_fan_out\":true"), "fan_in_fan_out", SL_EUNSUPPORTED},
-	    {CONFIG(",\"alora_invocation_tokens\":[1]"), "alora_invocation_tokens", SL_EUNSUPPORTED},
-	    {CONFIG(",\"layer_replication\":[[0,1]]"), "layer_replication", SL_EUNSUPPORTED},
-	    {CONFIG(",\"future\":1"), "key future is not supported by this version, which does not know it",
-	     SL_EUNSUPPORTED},
-	    {CONFIG(",\"init_lora_weights\":\"pissa_niter_4\""), "init_lora_weights", SL_EUNSUPPORTED},
-	    {CONFIG(",\"init_lora_weights\":\"future\""), "init_lora_weights \"future\"", SL_EUNSUPPORTED},
-	    {CONFIG(",\"task_type\":\"SEQ_CLS\""), "SEQ_CLS", SL_EUNSUPPORTED},
-	    {CONFIG(",\"use_rslora\":1"), "use_rslora", SL_EINVAL},
-	    {CONFIG(",\"rank_pattern\":{\"q_proj\":0}"), "rank_pattern: q_proj", SL_EINVAL},
-	    {CONFIG(",\"rank_pattern\":{\"q_proj\":1.5}"), "rank_pattern: q_proj", SL_EINVAL},
-	    {CONFIG(",\"rank_pattern\":{\".*q\":3}"), "rank_pattern: \".*q\" is not the name", SL_EUNSUPPORTED},
-	    {CONFIG(",\"alpha_pattern\":[]"), "alpha_pattern is not an object", SL_EINVAL},
-	    {CONFIG(",\"alpha_pattern\":{\"q_proj\":\"x\"}"), "alpha_pattern: q_proj", SL_EINVAL},
-	    {CONFIG(",\"x\":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]"), "too deep", SL_EINVAL},
-	    {CONFIG(",\"target_modules\":[\"q_proj\",\"v_proj\"]"), "target_modules names \"v_proj\"", SL_EINVAL},
-	    {CONFIG(",\"rank_pattern\":{\"q_proj\":3}"), "has rank 2, but adapter_config.json says 3", SL_EINVAL},
-	};
-	write_peft("self_attn.q_proj", 8, 8);
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		md_text(in_dir("peft"), "adapter_config.json", cases[i].text);
-		refused(in_dir("peft"), NULL, cases[i].code, cases[i].words);
-	}
-	/* What is off, or about training, changes nothing. */
-	md_text(in_dir("peft"), "adapter_config.json",
-		CONFIG(",\"use_dora\":false,\"modules_to_save\":null,\"future\":null,\"lora_dropout\":0.1,"
-		       "\"init_lora_weights\":\"gaussian\",\"target_modules\":[\"q_proj\"],"
-		       "\"alpha_pattern\":{\"^model.layers.0.self_attn.q_proj$\":6,\"q_proj\":9}"));
-	struct adapter *a = opened(in_dir("peft"), NULL);
-	assert_true(adapter_at(a, 0, ADAPTER_Q)->scale == 3);
-	adapter_close(a);
-	assert_true(peft_names("q_proj", "a.q_proj") && peft_names("a.q_proj", "a.q_proj"));
-	assert_false(peft_names("_proj", "a.q_proj") || peft_names("^q_proj", "a.q_proj") || peft_names("^$", "a"));
-	md_remove_file(in_dir("peft"), "adapter_config.json");
-	refused(in_dir("peft"), NULL, SL_EIO, "adapter_config.json");
-	md_remove_folder("peft");
-}
-
-static void test_tensors_refused(void **arg)
-{
-	(void)arg;
-	static const struct {
-		struct md_tensor t[4];
-		const char *words;
-		int code;
-	} cases[] = {
-	    {{{Q ".lora_A.weight", "F32", 2, 8}}, "its other half, B, is missing", SL_EINVAL},
-	    {{{Q ".lora_B.weight", "F32", 8, 2}}, "its other half, A, is missing", SL_EINVAL},
-	    {{{Q ".lora_A.weight", "F32", 2, 8}, {Q ".lora_B.weight", "F32", 8, 3}}, "B.weight has rank 3", SL_EINVAL},
-	    {{{Q ".lora_A.weight", "F32", 2, 8}, {Q ".lora_B.weight", "F32", 9, 2}}, "for 9 outputs", SL_EINVAL},
-	    {{{Q ".lora_A.weight", "F32", 2, 9}, {Q ".lora_B.weight", "F32", 8, 2}}, "for 9 inputs", SL_EINVAL},
-	    {{{Q ".lora_magnitude_vector", "F32", 0, 8}}, "DoRA", SL_EUNSUPPORTED},
-	    {{{Q ".lora_B.bias", "F32", 0, 8}}, "a bias", SL_EUNSUPPORTED},
-	    {{{"base_model.model.model.embed_tokens.lora_embedding_A", "F32", 2, 12}}, "embeddings", SL_EUNSUPPORTED},
-	    {{{"base_model.model.lm_head.lora_A.weight", "F32", 2, 8}}, "adapters of output.weight", SL_EUNSUPPORTED},
-	    {{{"base_model.model.model.layers.0.mlp.experts.1.up_proj.lora_A.weight", "F32", 2, 8}},
-	     "adapters of blk.0.ffn_up.1.weight",
-	     SL_EUNSUPPORTED},
-	    {{{"base_model.model.model.layers.0.self_attn.qkv_proj.lora_A.weight", "F32", 2, 8}},
-	     "adapters of blk.0.attn_qkv.weight",
-	     SL_EUNSUPPORTED},
-	    {{{"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", "F32", 2, 8}},
-	     "the base has 1 layers",
-	     SL_EINVAL},
-	    {{{"base_model.model.lm_head.weight", "F32", 12, 8}}, "neither lora_A.weight", SL_EUNSUPPORTED},
-	    {{{Q ".lora_A.weight", "F32", 0, 8}}, "in 1 dimensions", SL_EUNSUPPORTED},
-	    {{{Q ".lora_A.weight", "F32", 2, 8},
-	      {"base_model.model.layers.0.self_attn.q_proj.lora_A.weight", "F32", 2, 8}},
-	     "the same half of blk.0.attn_q.weight",
-	     SL_EINVAL},
-	};
-	mkdir(in_dir("hf"), 0755);
-	md_llama_folder(in_dir("hf"));
-	write_peft("self_attn.q_proj", 8, 8);
-	struct adapter *good = opened(in_dir("peft"), in_dir("hf"));
-	adapter_close(good);
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		size_t n = 0;
-		while (n < 4 && cases[i].t[n].name != NULL)
-			n++;
-		md_safetensors(in_dir("peft"), "adapter_model.safetensors", cases[i].t, n);
-		refused(in_dir("peft"), in_dir("hf"), cases[i].code, cases[i].words);
-	}
-	md_safetensors(in_dir("peft"), "adapter_model.safetensors", cases[0].t, 0);
-	refused(in_dir("peft"), in_dir("hf"), SL_EINVAL, "changes no matrix");
-	md_remove_file(in_dir("peft"), "adapter_model.safetensors");
-	md_text(in_dir("peft"), "adapter_model.bin", "x");
-	refused(in_dir("peft"), in_dir("hf"), SL_EUNSUPPORTED, "adapter_model.bin");
-	md_remove_folder("peft");
-	md_remove(in_dir("hf"));
-}
-
-/* Numbers that are none, and files that end early. */
-static void test_damaged(void **arg)
-{
-	(void)arg;
-	size_t n;
-	struct adapter_make m = making(tiny, in_dir("a.gguf"));
-	made(&m);
-	m.out = in_dir("peft");
-	made(&m);
-	uint8_t *bytes = md_read(in_dir("peft"), "adapter_model.safetensors", &n);
-	const float bad[] = {NAN, INFINITY};
-	for (int i = 0; i < 2; i++) {
-		memcpy(bytes + n - 40 * sizeof(float), &bad[i], sizeof bad[i]);
-		md_write(in_dir("peft"), "adapter_model.safetensors", bytes, n);
-		refused(in_dir("peft"), tiny, SL_EINVAL,
-			"half B of tensor base_model.model.model.layers.1.mlp.down_proj.lora_B.weight");
-	}
-	for (size_t cut = 1; cut < n; cut = cut * 3 + 1) {
-		md_write(in_dir("peft"), "adapter_model.safetensors", bytes, n - cut);
-		refused(in_dir("peft"), tiny, SL_EINVAL, "adapter_model.safetensors");
-	}
-	free(bytes);
-	bytes = md_read(dir, "a.gguf", &n);
-	for (size_t cut = 1; cut < n; cut = cut * 3 + 1) {
-		md_write(dir, "a.gguf", bytes, n - cut);
-		refused(in_dir("a.gguf"), tiny, SL_EINVAL, "a.gguf");
-	}
-	free(bytes);
-	md_remove_folder("peft");
-}
-
-static void gguf_adapter(const char *kind, const char *type, const char *family, float alpha, const char *more)
-{
-	static struct gw w;
-	static const uint64_t a[] = {256, 1}, b[] = {1, 256};
-	w.n = 0;
-	gw_head(&w, 3, 2, 4 + (more != NULL));
-	gw_key(&w, "general.type", 8), gw_str(&w, kind);
-	gw_key(&w, "adapter.type", 8), gw_str(&w, type);
-	gw_key(&w, "general.architecture", 8), gw_str(&w, family);
-	gw_key(&w, "adapter.lora.alpha", 6), gw_f32(&w, alpha);
-	if (more != NULL)
-		gw_key(&w, more, 4), gw_u32(&w, 1);
-	gw_tensor(&w, "blk.0.attn_q.weight.lora_a", 2, a, 0, 0);
-	gw_tensor(&w, "blk.0.attn_q.weight.lora_b", 2, b, 0, 1024);
-	gw_pad(&w, 32);
-	for (int i = 0; i < 2048; i += 4)
-		gw_f32(&w, 1);
-	md_write(dir, "a.gguf", w.at, w.n);
-}
-
-static void test_gguf_refused(void **arg)
-{
-	(void)arg;
-	gguf_adapter("adapter", "lora", "llama", 2, NULL);
-	struct adapter *a = opened(in_dir("a.gguf"), tiny);
-	assert_true(adapter_at(a, 0, ADAPTER_Q)->scale == 2 && adapter_at(a, 1, ADAPTER_Q)->rank == 0);
-	adapter_close(a);
-	gguf_adapter("model", "lora", "llama", 2, NULL);
-	refused(in_dir("a.gguf"), tiny, SL_EINVAL, "general.type is \"model\"");
-	gguf_adapter("adapter", "control", "llama", 2, NULL);
-	refused(in_dir("a.gguf"), tiny, SL_EUNSUPPORTED, "adapter.type is \"control\"");
-	gguf_adapter("adapter", "lora", "qwen2", 2, NULL);
-	refused(in_dir("a.gguf"), tiny, SL_EINVAL, "general.architecture is \"qwen2\"");
-	gguf_adapter("adapter", "lora", "llama", 0, NULL);
-	refused(in_dir("a.gguf"), tiny, SL_EINVAL, "adapter.lora.alpha is 0");
-	gguf_adapter("adapter", "lora", "llama", NAN, NULL);
-	refused(in_dir("a.gguf"), tiny, SL_EINVAL, "adapter.lora.alpha is");
-	gguf_adapter("adapter", "lora", "llama", 2, "adapter.alora.invocation_tokens");
-	refused(in_dir("a.gguf"), tiny, SL_EUNSUPPORTED, "adapter.alora.invocation_tokens");
-	/* Of another shape, of experts, of joined matrices, of an encoder. */
-	gguf_adapter("adapter", "lora", "llama", 2, NULL);
-	refused(in_dir("a.gguf"), "random:test-30m:f32", SL_EINVAL, "blk.0.attn_q.weight has 512");
-	gguf_adapter("adapter", "lora", "phi3", 2, NULL);
-	refused(in_dir("a.gguf"), "random:tiny-phi3:f32", SL_EINVAL, "which the base does not have");
-	refused(in_dir("a.gguf"), "random:tiny-bert:f32", SL_EUNSUPPORTED, "encoders");
-	refused(in_dir("a.gguf"), "random:tiny-deepseek2:f32", SL_EUNSUPPORTED, "latent attention");
-	refused(in_dir("a.gguf"), "random:tiny-lfm2:f32", SL_EUNSUPPORTED, "layers that keep a state");
-	refused(in_dir("none.gguf"), tiny, SL_EIO, "none.gguf");
 }
 
 /* ---- what is saved beside an adapter ---- */
@@ -620,13 +422,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_forms, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_scales, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_merge, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_merge_tied, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_rows_of_heads, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_config_refused, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_tensors_refused, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
-	    cmocka_unit_test_setup_teardown(test_gguf_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_added_tokens, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_own_template, setup, teardown),
 	};

@@ -66,7 +66,7 @@ static void make_ranked(const char *name, uint64_t seed, int rank)
 {
 	struct sl_err err = {0};
 	struct adapter_make m = {.base = base, .out = in_dir(name), .type = KN_BF16, .seed = seed, .replace = true};
-	for (int t = 0; t < ADAPTER_TARGETS; t++) {
+	for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 		m.ranks[t] = rank;
 		m.alphas[t] = 4 * rank;
 	}

@@ -522,7 +522,7 @@ static void of_adapters(void **state)
 		snprintf(paths[i], sizeof paths[i], "%s/a%d.gguf", dir, i);
 		struct adapter_make m = {
 		    .base = crowd_model[0].path, .out = paths[i], .type = KN_F32, .seed = (uint64_t)i + 1};
-		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+		for (int t = 0; t < ADAPTER_DENSE_TARGETS; t++) {
 			m.ranks[t] = 4 << i;
 			m.alphas[t] = 8;
 		}

@@ -209,24 +209,53 @@ static const struct kn_ops *floats(int i)
 	return NULL;
 }
 
+/* Each alone; those of no layer also where both are one matrix, the embeddings are scaled and the logits capped. */
 static void test_targets(void **arg)
 {
 	(void)arg;
-	write_base("tiny-llama", "f32");
-	for (int t = 0; t < ADAPTER_TARGETS; t++) {
-		int ranks[ADAPTER_TARGETS] = {0};
-		ranks[t] = 3 + 5 * t;
-		for (int i = 1; i < 3; i++)
+	static const char *const shapes[] = {"tiny-llama", "tiny-gemma2", "tiny-qwen2moe"};
+	for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+		write_base(shapes[s], "f32");
+		for (int t = 0; t < ADAPTER_TARGETS; t++) {
+			int ranks[ADAPTER_TARGETS] = {0};
+			bool layers = adapter_is_of_a_layer((enum adapter_target)t);
+			if ((s == 1 && layers) || (layers && (t < ADAPTER_DENSE_TARGETS) != (s == 0)))
+				continue;
+			ranks[t] = 3 + 5 * t;
+			const struct kn_ops *o = floats(1 + t % 2);
+			check_case(o != NULL ? o : floats(0), (t + (int)s) % 2 == 0 ? "a.gguf" : "peft", ranks, KN_F32);
+		}
+	}
+}
+
+/* All at once, of each kind of mixture: shared experts, Mixtral's names, biases, weights of inputs, dense layers
+ * before. */
+static void test_mixtures(void **arg)
+{
+	(void)arg;
+	static const char *const shapes[] = {"tiny-qwen2moe", "tiny-mixtral", "tiny-gpt-oss", "tiny-llama4",
+					     "tiny-glm4moe"};
+	static const int types[] = {KN_F32, KN_BF16, KN_F32, KN_F16, KN_F32};
+	for (size_t s = 0; s < PART_OF(sizeof shapes / sizeof *shapes); s++) {
+		struct model_arch a = random_arch(shapes[s]);
+		int ranks[ADAPTER_TARGETS] = {
+		    [ADAPTER_Q] = 8,           [ADAPTER_V] = 5,         [ADAPTER_O] = 3,
+		    [ADAPTER_EXPERT_GATE] = 4, [ADAPTER_EXPERT_UP] = 7, [ADAPTER_EXPERT_DOWN] = 16,
+		    [ADAPTER_EMBED] = 9,       [ADAPTER_HEAD] = 17};
+		write_base(shapes[s], "f32");
+		for (int t = ADAPTER_SHARED_GATE; t <= ADAPTER_SHARED_DOWN; t++)
+			ranks[t] = a.experts.n_ff_shared > 0 ? ranks[t - ADAPTER_SHARED_GATE + ADAPTER_EXPERT_GATE] : 0;
+		for (int i = 0; i < 3; i += i == 0 && s > 0 ? 2 : 1)
 			if (floats(i) != NULL)
-				check_case(floats(i), t % 2 == 0 ? "a.gguf" : "peft", ranks, KN_F32);
+				check_case(floats(i), s % 2 == 0 ? "a.gguf" : "peft", ranks, types[s]);
 	}
 }
 
 static void test_patterns(void **arg)
 {
 	(void)arg;
-	static const int mixed[ADAPTER_TARGETS] = {1, 17, 4, 64, 8, 3, 256},
-			 few[ADAPTER_TARGETS] = {16, 0, 16, 0, 0, 9, 0};
+	static const int mixed[ADAPTER_TARGETS] = {1, 17, 4, 64, 8, 3, 256, [ADAPTER_EMBED] = 2, [ADAPTER_HEAD] = 33},
+			 few[ADAPTER_TARGETS] = {16, 0, 16, 0, 0, 9, 0, [ADAPTER_EMBED] = 11};
 	static const char *const shapes[] = {"tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"};
 	static const int types[] = {KN_F32, KN_BF16, KN_F16, KN_F32};
 	for (size_t s = 0; s < PART_OF(sizeof shapes / sizeof *shapes); s++) {
@@ -276,17 +305,14 @@ static void in_company(const struct kn_ops *o, int n_threads, float *alone[SEQS]
 	close_rig(&r);
 }
 
-static void test_company(void **arg)
+static void check_company(const char *shape, const int ranks[ADAPTERS][ADAPTER_TARGETS])
 {
-	(void)arg;
-	static const int ranks[ADAPTERS][ADAPTER_TARGETS] = {
-	    {16, 16, 16, 16, 16, 16, 16}, {8, 0, 4, 0, 0, 32, 8}, {0, 0, 0, 0, 5, 0, 1}};
 	static const int types[ADAPTERS] = {KN_BF16, KN_F32, KN_F16};
-	write_base("tiny-llama", "q8_0");
+	write_base(shape, "q8_0");
 	for (int i = 0; i < ADAPTERS; i++)
 		write_adapter(files[i], ranks[i], types[i], (uint64_t)i + 1);
 	for (const struct kn_ops *const *o = kn_available(); *o != NULL; o++) {
-		if ((*o)->lora_shrink == NULL || strcmp((*o)->name, "cpu-ref") == 0)
+		if ((*o)->lora_lookup == NULL || strcmp((*o)->name, "cpu-ref") == 0)
 			continue;
 		float *alone[SEQS];
 		/* Each row by itself, in a model that has its adapter only. */
@@ -314,6 +340,19 @@ static void test_company(void **arg)
 	}
 }
 
+static void test_company(void **arg)
+{
+	(void)arg;
+	static const int dense[ADAPTERS][ADAPTER_TARGETS] = {
+	    {16, 16, 16, 16, 16, 16, 16}, {8, 0, 4, 0, 0, 32, 8, [ADAPTER_EMBED] = 5}, {0, 0, 0, 0, 5, 0, 1}};
+	static const int mixture[ADAPTERS][ADAPTER_TARGETS] = {
+	    {[ADAPTER_EXPERT_GATE] = 8, 16, 4, [ADAPTER_EMBED] = 16, [ADAPTER_HEAD] = 8},
+	    {[ADAPTER_K] = 8, [ADAPTER_SHARED_GATE] = 4, 8, 3, [ADAPTER_HEAD] = 33},
+	    {[ADAPTER_EXPERT_UP] = 5, 0, [ADAPTER_SHARED_DOWN] = 2, [ADAPTER_EMBED] = 1}};
+	check_company("tiny-llama", dense);
+	check_company("tiny-qwen2moe", mixture);
+}
+
 /* ---- refusals ---- */
 
 static int add_as(struct rig *r, const char *name, int type)
@@ -339,10 +378,12 @@ static int add_as(struct rig *r, const char *name, int type)
 static void test_bytes(void **arg)
 {
 	(void)arg;
-	static const int ranks[ADAPTER_TARGETS] = {16, 3, 16, 8, 16, 5, 16}, from[SEQS] = {0}, take[SEQS] = {LENGTH};
+	static const int from[SEQS] = {0}, take[SEQS] = {LENGTH};
+	static const int ranks[ADAPTER_TARGETS] = {
+	    16, 3, 16, 8, [ADAPTER_EXPERT_GATE] = 16, 5, 16, [ADAPTER_EMBED] = 8, [ADAPTER_HEAD] = 16};
 	const struct kn_ops *tables[] = {floats(0), floats(2) != NULL ? floats(2) : floats(0)};
 	float *plain = room(), *with = room(), *bytes[2] = {room(), room()};
-	write_base("tiny-llama", "f32");
+	write_base("tiny-mixtral", "f32");
 	write_adapter("a.gguf", ranks, KN_BF16, 3);
 	write_adapter("other.gguf", ranks, KN_BF16, 4);
 	answers(tables[1], in_dir("base.gguf"), NULL, plain);
@@ -385,6 +426,19 @@ static void test_refused(void **arg)
 	assert_int_equal(model_load_adapter(r.m, in_dir("a.gguf"), &slot, &err), SL_EUNSUPPORTED);
 	assert_non_null(strstr(err.text, best->name));
 	close_rig(&r);
+	/* A backend for the step's own rows only. */
+	without = *best;
+	without.lora_lookup = NULL;
+	open_rig(&r, &without, 1, in_dir("base.gguf"));
+	assert_int_equal(add_adapter(&r, "a.gguf"), 0);
+	for (int i = 0; i < 2; i++) {
+		int others[ADAPTER_TARGETS] = {1, [ADAPTER_EMBED] = i, [ADAPTER_HEAD] = 1 - i};
+		write_adapter("b.gguf", others, KN_F32, 1);
+		assert_int_equal(model_load_adapter(r.m, in_dir("b.gguf"), &slot, &err), SL_EUNSUPPORTED);
+		assert_non_null(
+		    strstr(err.text, i == 1 ? "no adapters of token_embd.weight" : "no adapters of output.weight"));
+	}
+	close_rig(&r);
 	open_rig(&r, best, 1, in_dir("base.gguf"));
 	assert_int_equal(model_load_adapter(r.m, in_dir("none.gguf"), &slot, &err), SL_EIO);
 	write_adapter("peft", ranks, KN_F32, 1);
@@ -407,9 +461,10 @@ static void test_refused(void **arg)
 static void test_no_memory(void **arg)
 {
 	(void)arg;
-	static const int ranks[ADAPTER_TARGETS] = {4, 0, 2, 0, 0, 8, 1};
+	static const int ranks[ADAPTER_TARGETS] = {
+	    4, 0, 2, 0, [ADAPTER_EXPERT_UP] = 8, 1, [ADAPTER_EMBED] = 3, [ADAPTER_HEAD] = 1};
 	const struct kn_ops *best = floats(2) != NULL ? floats(2) : floats(0);
-	write_base("tiny-llama", "q8_0");
+	write_base("tiny-mixtral", "q8_0");
 	for (int form = 0; form < 2; form++) {
 		const char *name = form == 0 ? "a.gguf" : "peft";
 		struct rig r;
@@ -436,6 +491,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(test_targets, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_mixtures, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_patterns, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_company, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_bytes, setup, teardown),
