@@ -14,8 +14,9 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-/* A tenant's short prompts go before its long ones, within limits: each token makes a prompt count as if it had arrived
- * so much later. */
+/* A tenant's cheap prompts go before its expensive ones, within limits: each token makes a prompt count as if it had
+ * arrived so much later, and so does as much attention as costs the same. So none that arrives later than that passes
+ * it. */
 enum { TURN_NS_PER_ROW = 1000000 };
 
 static bool earlier_turn(const struct heap_node *a, const struct heap_node *b)
@@ -137,7 +138,19 @@ static uint64_t positions_left(const struct sched_seq *s)
 	return cost_positions(s->n_past + (s->n_left - n), n);
 }
 
-static uint64_t turn_of(const struct sched_seq *s) { return s->came_ns + (uint64_t)rows_left(s) * TURN_NS_PER_ROW; }
+static uint64_t turn_of(const struct sched *sc, const struct sched_seq *s)
+{
+	double rows = (double)rows_left(s) + sc->position_rows * (double)positions_left(s);
+	return s->came_ns + (uint64_t)(rows * TURN_NS_PER_ROW);
+}
+
+void sched_learn_turns(struct sched *sc, const struct cost *cost)
+{
+	double n = sc->cfg.step_tokens, row_ns = cost_rows_ns(cost, n) / n;
+	/* A chunk of n rows reads from memory what each of them attends to. */
+	double ns = cost_past_ns(cost, (struct cost_past){.positions = 1, .reads = 1 / n});
+	sc->position_rows = row_ns > 0 && ns < row_ns ? ns / row_ns : row_ns > 0;
+}
 
 static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
 {
@@ -145,7 +158,7 @@ static void enqueue(struct sched *sc, struct sched_seq *s, uint64_t now)
 	struct sched_tier *tier = &sc->tiers[q->tier];
 	s->rows = rows_left(s);
 	s->positions = positions_left(s);
-	s->turn_ns = turn_of(s);
+	s->turn_ns = turn_of(sc, s);
 	heap_insert(&q->by_turn, &s->by_turn);
 	/* New sequences are the youngest; a returning one is usually older than most. */
 	struct list *after = q->by_age.prev;
@@ -424,7 +437,7 @@ double sched_predict_ns(const struct sched *sc, const struct sched_seq *s, const
 {
 	enum { LOOK = 512 };
 	const struct sched_queue *q = s->queue;
-	struct ahead shorter = {.of = s, .turn_ns = turn_of(s)};
+	struct ahead shorter = {.of = s, .turn_ns = turn_of(sc, s)};
 	heap_walk(&q->by_turn, LOOK, count_ahead, &shorter);
 	/* Decoding sequences share the steps. */
 	struct beside b = {.per_step = sched_step_rows(sc, q, cost, 0, s->n_past)};

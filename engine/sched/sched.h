@@ -11,7 +11,8 @@
  *    tiers or lesser weights than seen before compute: a better prompt that arrives waits for the whole step.
  *  - Order of prompts: first the best tier (a tier gains one rank per age_ns without service), then the tenant with the
  *    least service for its weight (virtual token counters: Sheng et al., "Fairness in Serving Large Language Models",
- *    2024), then its sequence with the least work left, or its oldest once that has starved.
+ *    2024), then its sequence with the least work left, attention included, plus the time of its arrival
+ *    (sched_learn_turns), or its oldest once that has starved.
  *  - A better prompt that waits joins the step of a worse one by its share; worse prompts join a better one's step by
  *    weight, another tier with a tenth.
  *  - Tenants ahead of the prompt's tenant lose decodes that exceed their share; worse tiers, above a tenth of its time.

@@ -801,6 +801,7 @@ void sched_plan(struct sched *sc, const struct sched_owner *owner, const struct 
 			     .n_tiers = SCHED_TIERS,
 			     .rows_left = sc->cfg.step_tokens};
 	list_init(&p.aside);
+	sched_learn_turns(sc, cost);
 	for (uint32_t i = 0; i < sc->n_started; i++) {
 		sc->started[i]->n_tokens = 0;
 		sc->started[i]->evict = false;

@@ -45,6 +45,7 @@ struct sched {
 	struct sched_seq **started; /* [max_sequences]; the arrays below share its memory */
 	uint32_t n_started, n_slots, n_queued;
 	bool holds;
+	double position_rows; /* what a position that is attended to costs, in rows; as last learned, at most 1 */
 	struct sched_ease ease;
 	/* The best that has ever been here: the least tier, and in it the greatest weight. */
 	uint8_t best_tier;
@@ -62,6 +63,8 @@ static inline uint32_t sched_slots(const struct sched *sc)
 /* Takes a sequence out of its queue for the rest of a plan, and back. */
 void sched_set_aside(struct sched *sc, struct sched_seq *s);
 void sched_bring_back(struct sched *sc, struct sched_seq *s, uint64_t now_ns);
+/* From here on prompts that are queued have their turns by this cost. */
+void sched_learn_turns(struct sched *sc, const struct cost *cost);
 /* The queue whose tenant has had least; NULL when nothing waits in this tier. */
 struct sched_queue *sched_first_queue(struct sched_tier *tier);
 /* Tokens of prefill in a step beside decodes that are to be spared. */
