@@ -255,6 +255,8 @@ struct eng_remote_model {
 	int role;          /* enum proto_role */
 	uint32_t n_ctx;    /* 0: as the upstream reports */
 	uint32_t n_embd;   /* numbers of its embeddings; 0: it generates text */
+	bool shorten;      /* their first numbers are a vector, too */
+	bool scores;       /* it scores pairs of texts, and does nothing else */
 };
 
 /* Strings are borrowed and outlive the engine. */

@@ -74,7 +74,7 @@
  * back the same, if it had the same stops and had not ended. VERIFIED comes once, before the first TOKENS; an end token
  * or a stop string among the used ones ends the answer there. */
 enum {
-	PROTO_VERSION = 17,
+	PROTO_VERSION = 18,
 	PROTO_HEAD_BYTES = 16,
 	PROTO_SUBMIT_SEED_AT = PROTO_HEAD_BYTES + 14, /* where a SUBMIT frame has its 8 bytes of seed */
 	PROTO_MAX_PAYLOAD = 4 << 20,                  /* a SUBMIT; every other type is far below */
@@ -106,6 +106,7 @@ enum {
 	PROTO_LAST_LEVEL = 3,             /* enum log_level */
 	PROTO_MAX_PREFIXES = 2048,        /* changes in one frame */
 	PROTO_PREFIXES_KEPT = 32768,      /* digests that are published at a time */
+	PROTO_NO_ID = 1 << 29,            /* ids from here on name no token of a vocabulary */
 };
 
 enum proto_type {
@@ -168,7 +169,10 @@ enum proto_does {
 	/* The first numbers of a vector are a vector (Kusupati et al., "Matryoshka Representation Learning", 2022). */
 	PROTO_DOES_SHORTEN = 8,
 	PROTO_DOES_HAND_OVER = 16, /* pages of its prompts can pass between engines */
-	PROTO_DOES_ALL = 31,
+	PROTO_DOES_GIVE_IDS =
+	    32, /* with WANT_IDS its tokens have the ids of its vocabulary; with a tokenizer they always do */
+	PROTO_DOES_REFUSE_LATE = 64, /* it may refuse a request when that has credit: another server decides */
+	PROTO_DOES_ALL = 127,
 };
 
 /* Where the weights of a model that is READY are: in memory; not, since no request needs them; on their way. */
@@ -224,6 +228,7 @@ enum {
 	/* The result is an EMBEDDING, by the model's own pooling, then DONE with STOP: of a PAIR its score, of all
 	 * others a vector. No token is made. As PREFILL_ONLY otherwise. */
 	PROTO_SUBMIT_EMBED = 64,
+	PROTO_SUBMIT_WANT_IDS = 128, /* those of the chosen tokens are for the client */
 };
 
 /* What an answer is constrained to; engine/constraint reads the text. */

@@ -122,7 +122,8 @@ static const char *submit_bad_field(const struct proto_submit *m)
 {
 	static const unsigned all_flags = PROTO_SUBMIT_IGNORE_EOS | PROTO_SUBMIT_SHARED_PREFIX |
 					  PROTO_SUBMIT_WANT_LOGPROBS | PROTO_SUBMIT_PREFILL_ONLY |
-					  PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED | PROTO_SUBMIT_EMBED,
+					  PROTO_SUBMIT_INCLUDE_STOP | PROTO_SUBMIT_ONLY_BIASED | PROTO_SUBMIT_EMBED |
+					  PROTO_SUBMIT_WANT_IDS,
 			      no_token = PROTO_SUBMIT_PREFILL_ONLY | PROTO_SUBMIT_EMBED;
 	if (m->prompt_kind < PROTO_PROMPT_CHAT || m->prompt_kind > PROTO_PROMPT_LAST)
 		return "prompt_kind";

@@ -150,6 +150,8 @@ static int upstream_models(const struct sluice_config *cfg, struct eng_remote_mo
 		out[i].role = m->role;
 		out[i].n_ctx = (uint32_t)m->context;
 		out[i].n_embd = (uint32_t)m->embeddings;
+		out[i].shorten = m->shorten;
+		out[i].scores = m->scores;
 	}
 	return (int)n;
 }

@@ -113,6 +113,8 @@ static const struct conf_row upstream_model_rows[] = {
     ROW_ENUM("role", UPSTREAM_MODEL(role), "none", schema_roles),
     ROW("context", CONF_INT, UPSTREAM_MODEL(context), "0", 0, 1 << 28),
     ROW("embeddings", CONF_INT, UPSTREAM_MODEL(embeddings), "0", 0, PROTO_MAX_EMBEDDING),
+    ROW("shorten", CONF_BOOL, UPSTREAM_MODEL(shorten), "false", 0, 0),
+    ROW("scores", CONF_BOOL, UPSTREAM_MODEL(scores), "false", 0, 0),
     ROW_END,
 };
 

@@ -104,6 +104,7 @@ struct upstream_model_settings {
 	char *name, *model;
 	int role;
 	int64_t context, embeddings;
+	bool shorten, scores;
 };
 
 /* Another server that runs the models; url "": none. */

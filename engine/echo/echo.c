@@ -12,6 +12,8 @@
  * Its models give the same answers, so one accepts another's tokens (n_given) as far as they match; with "differ N" at
  * the message's start, at most N of them.
  *
+ * A last message of the assistant that is to be continued and begins as the answer does is continued.
+ *
  * Several choices are equal and are made one after the other.
  *
  * Words anywhere in the message control its two models separately (echo_text.h).
@@ -481,7 +483,7 @@ static int echo_submit(void *be, uint64_t id, const struct proto_submit *req)
 	s->prefill_only = (req->flags & PROTO_SUBMIT_PREFILL_ONLY) != 0;
 	s->max_tokens = req->max_tokens;
 	s->drives = echo_drives_of(s->words, s->model == 1);
-	echo_take_given(s, req);
+	echo_take_given(s, req, view.n_begun);
 	s->wants_logprobs = (req->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	s->wants_top = s->wants_logprobs && req->n_top_logprobs > 0;
 	if (s->max_tokens > room) {

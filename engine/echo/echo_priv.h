@@ -88,7 +88,7 @@ bool echo_fails(const struct echo_seq *s);
 /* Its words have been produced. */
 bool echo_ended(const struct echo_seq *s);
 /* Another one's words (n_given): how far it agrees, and where it continues. Once, before the first token. */
-void echo_take_given(struct echo_seq *s, const struct proto_submit *req);
+void echo_take_given(struct echo_seq *s, const struct proto_submit *req, uint32_t n_begun);
 /* VERIFIED, once, where tokens were given. */
 void echo_tell_verified(struct echo_seq *s);
 /* Says up to want tokens (ECHO_FRAME_TOKENS at most) as one event, against its credit. */

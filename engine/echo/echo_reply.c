@@ -73,7 +73,7 @@ static float logprob_of(const struct echo_seq *s)
 	return s->n_made >= s->drives.unsure_at ? -4 : -0.125f * (float)(s->n_made % 8);
 }
 
-void echo_take_given(struct echo_seq *s, const struct proto_submit *req)
+void echo_take_given(struct echo_seq *s, const struct proto_submit *req, uint32_t n_begun)
 {
 	static const char differ[] = "differ ";
 	uint32_t most = req->n_given, n = 0;
@@ -85,6 +85,7 @@ void echo_take_given(struct echo_seq *s, const struct proto_submit *req)
 		n++;
 	s->given = req->n_given > 0;
 	s->n_used = n > req->n_keep ? n : req->n_keep;
+	s->n_used = s->given ? s->n_used : n_begun;
 	s->verified = (struct proto_verified){.n_agreed = n, .n_used = s->n_used};
 	for (; s->n_made < s->n_used && !echo_ended(s); s->n_made++) {
 		if (!s->clock)

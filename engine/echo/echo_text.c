@@ -37,6 +37,32 @@ size_t echo_token_bytes(const char *text, size_t n)
 	return i;
 }
 
+/* How many tokens of the words an answer that has begun has; 0: it is none of theirs. */
+static uint32_t count_begun(const char *words, size_t n_words, const char *begun, size_t n_begun)
+{
+	uint32_t n = 0;
+	for (size_t at = 0; at < n_words && n_begun > 0; n++) {
+		size_t bytes = echo_token_bytes(words + at, n_words - at), tilde = begun[0] == '~';
+		size_t k = bytes < n_begun - tilde ? bytes : n_begun - tilde;
+		if (memcmp(words + at, begun + tilde, k) != 0)
+			return 0;
+		at += bytes;
+		begun += tilde + k;
+		n_begun -= tilde + k;
+	}
+	return n_begun == 0 ? n : 0;
+}
+
+/* The text of a message; of a list of parts the last one's. */
+static struct proto_str text_of(const json_t *message)
+{
+	const json_t *content = json_object_get(message, "content");
+	if (json_is_array(content))
+		content = json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
+	return (struct proto_str){json_is_string(content) ? json_string_value(content) : "",
+				  json_string_length(content)};
+}
+
 int echo_read_prompt(uint8_t kind, struct proto_str prompt, struct echo_prompt *out, struct sl_err *err)
 {
 	const char *last = prompt.at;
@@ -57,21 +83,18 @@ int echo_read_prompt(uint8_t kind, struct proto_str prompt, struct echo_prompt *
 		bool user = false;
 		for (size_t i = 0; i < json_array_size(chat.messages); i++) {
 			const json_t *m = json_array_get(chat.messages, i);
-			const json_t *content = json_object_get(m, "content");
-			/* Of a list of parts the last is echoed. */
-			if (json_is_array(content))
-				content =
-				    json_object_get(json_array_get(content, json_array_size(content) - 1), "text");
-			const char *text = json_is_string(content) ? json_string_value(content) : "";
-			size_t bytes = json_string_length(content);
-			out->n_tokens += echo_count_words(text, bytes);
+			struct proto_str text = text_of(m);
+			out->n_tokens += echo_count_words(text.at, text.n);
 			bool by_user = strcmp(json_string_value(json_object_get(m, "role")), "user") == 0;
 			if (by_user || !user) {
-				last = text;
-				n = bytes;
+				last = text.at;
+				n = text.n;
 				user = by_user;
 			}
 		}
+		struct proto_str begun = text_of(json_array_get(chat.messages, json_array_size(chat.messages) - 1));
+		if (chat.continue_final_message && user)
+			out->n_begun = count_begun(last, n, begun.at, begun.n);
 	}
 	out->last = sl_strndup(last, n);
 	out->last_bytes = out->last != NULL ? n : 0;

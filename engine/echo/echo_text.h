@@ -28,7 +28,8 @@ struct echo_prompt {
 	uint32_t n_tokens;
 	char *last; /* owned by the caller (sl_free): the last user message, else the last one */
 	size_t last_bytes;
-	uint8_t refused; /* as struct prompt_chat has it */
+	uint32_t n_begun; /* tokens of it that a final message to be continued has already */
+	uint8_t refused;  /* as struct prompt_chat has it */
 };
 
 /* kind: PROTO_PROMPT_*. SL_EINVAL for a chat that is none, SL_ENOMEM; out->last is then NULL. */

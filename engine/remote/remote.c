@@ -14,11 +14,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "engine/remote/remote_count.h"
 #include "engine/remote/remote_priv.h"
 
 enum { KEY_BYTES = REMOTE_KEY_MAX, CA_BYTES = 4 << 20 };
 #define LEARN_RATE 0.2
-#define BYTES_PER_TOKEN 4.0
 
 static struct proto_str str_of(const char *s) { return (struct proto_str){.at = s, .n = strlen(s)}; }
 
@@ -28,7 +28,10 @@ static double mean(double old, double v) { return old > 0 ? old + LEARN_RATE * (
 
 static void seq_start(struct remote_seq *s, uint64_t now);
 
-static double ratio_of(const struct remote *r) { return r->bytes_per_token > 0 ? r->bytes_per_token : BYTES_PER_TOKEN; }
+static double ratio_of(const struct remote *r)
+{
+	return r->bytes_per_token > 0 ? r->bytes_per_token : REMOTE_BYTES_PER_TOKEN;
+}
 
 static void learn(struct remote *r, const struct remote_seq *s, uint64_t now)
 {
@@ -168,7 +171,7 @@ void remote_model_info(const struct remote *r, int index, struct proto_model *ou
 					     : state == BREAKER_UNKNOWN ? PROTO_MODEL_LOADING
 									: PROTO_MODEL_READY,
 				    .role = m->role,
-				    .does = m->n_embd > 0 ? PROTO_DOES_EMBED : PROTO_DOES_GENERATE,
+				    .does = m->does,
 				    .n_ctx = m->n_ctx,
 				    .n_embd = m->n_embd,
 				    .name = str_of(m->name),
@@ -354,7 +357,7 @@ static uint8_t check(struct remote_seq *s, const struct proto_submit *req, struc
 	struct remote_refusal why = {0};
 	bool embeds = (req->flags & PROTO_SUBMIT_EMBED) != 0;
 	*f = (struct remote_failure){0};
-	if (req->model >= r->n_models || embeds != (r->models[req->model].n_embd > 0)) {
+	if (req->model >= r->n_models || embeds != ((r->models[req->model].does & PROTO_DOES_GENERATE) == 0)) {
 		snprintf(f->message, sizeof f->message, "There is no model %u for this.", (unsigned)req->model);
 		return f->error = PROTO_ERR_NO_MODEL;
 	}
@@ -401,24 +404,7 @@ static int be_submit(void *be, uint64_t id, const struct proto_submit *req)
 	return 0;
 }
 
-/* Without the upstream's tokenizer: the estimate that QUEUED has too. */
-static int be_count(void *be, uint64_t id, const struct proto_count *req)
-{
-	static const char why[] = "The server that runs this model keeps its tokens to itself.";
-	struct remote *r = be;
-	struct eng_event ev = {.kind = ENG_COUNTED, .id = id};
-	bool lists = (req->wants & (PROTO_COUNT_IDS | PROTO_COUNT_TEXT)) != 0;
-	if (req->model >= r->n_models)
-		ev.u.counted =
-		    (struct proto_counted){.error = PROTO_ERR_NO_MODEL, .message = str_of("There is no such model.")};
-	else if (lists)
-		ev.u.counted = (struct proto_counted){.error = PROTO_ERR_BAD_REQUEST, .message = {why, sizeof why - 1}};
-	else
-		ev.u.counted.n_tokens =
-		    remote_length_guess(remote_length_of(req->prompt_kind, req->prompt), ratio_of(r));
-	hub_post(r->hub, &ev);
-	return 0;
-}
+static int be_count(void *be, uint64_t id, const struct proto_count *req) { return remote_count(be, id, req); }
 
 static struct remote_seq *find(const struct remote *r, uint64_t id)
 {
@@ -507,6 +493,15 @@ static int connect_http(struct remote *r, struct sl_err *err)
 	return rc;
 }
 
+static uint8_t does_of(const struct eng_remote_model *m, int dialect)
+{
+	if (m->scores)
+		return PROTO_DOES_RANK;
+	if (m->n_embd > 0)
+		return PROTO_DOES_EMBED | (m->shorten ? PROTO_DOES_SHORTEN : 0);
+	return PROTO_DOES_GENERATE | PROTO_DOES_REFUSE_LATE | (dialect == ENG_REMOTE_VLLM ? PROTO_DOES_GIVE_IDS : 0);
+}
+
 static void copy_models(struct remote *r)
 {
 	r->n_models = r->cfg.n_models < PROTO_MAX_MODELS ? r->cfg.n_models : PROTO_MAX_MODELS;
@@ -516,7 +511,8 @@ static void copy_models(struct remote *r)
 		m->role = (uint8_t)c->role;
 		m->fixed_ctx = c->n_ctx > 0;
 		m->n_ctx = c->n_ctx > 0 ? c->n_ctx : REMOTE_DEFAULT_CTX;
-		m->n_embd = c->n_embd;
+		m->n_embd = c->scores ? 0 : c->n_embd;
+		m->does = does_of(c, r->cfg.dialect);
 		snprintf(m->name, sizeof m->name, "%s", c->name);
 		snprintf(m->upstream, sizeof m->upstream, "%s", c->model[0] != '\0' ? c->model : c->name);
 	}
@@ -534,6 +530,7 @@ int remote_create(const struct eng_remote_config *cfg, struct server *server, st
 	r->hub = server_hub(server);
 	list_init(&r->waiting);
 	list_init(&r->lingering);
+	list_init(&r->counts);
 	r->stats.upstream.known = 1;
 	copy_models(r);
 	remote_frame_init(&r->frame);
@@ -561,6 +558,7 @@ void remote_destroy(struct remote *r)
 	while (!list_empty(&r->lingering))
 		remote_stream_free(list_entry(r->lingering.next, struct remote_stream, node));
 	BUG_IF(r->stats.running != 0 || r->stats.waiting != 0, "remote: counters are not back at 0");
+	remote_count_dispose(r);
 	remote_health_dispose(r);
 	remote_load_dispose(r);
 	remote_http_destroy(r->http);

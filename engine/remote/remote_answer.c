@@ -143,8 +143,9 @@ static size_t add(struct remote_answer *a, size_t at, const struct remote_record
 {
 	const char *q = (const char *)buf_data(&a->queue);
 	uint16_t i = f->tokens.n++;
-	uint32_t id = r->marker > 0
-			  ? (uint32_t)r->marker
+	uint32_t id = r->id > PROTO_NO_ID ? r->id
+		      : r->id > 0
+			  ? r->id - 1
 			  : REMOTE_FIRST_ID + (a->choices[r->choice].n_sent + i) % (REMOTE_TOP_ID - REMOTE_FIRST_ID);
 	at += sizeof *r;
 	f->list[i] = (struct proto_token){.id = id, .logprob = r->logprob, .n_bytes = r->n_text};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The upstream's events become tokens. Each delta is one token: what the upstream sends together is not divided, so the
- * numbers of tokens that clients are charged come from its `usage`, and from the deltas where it sends none.
+ * The upstream's events become tokens. Each delta is one token, unless it has its tokens' ids or log probabilities:
+ * what the upstream sends together is divided only into words, for paced readers. So the numbers of tokens that clients
+ * are charged come from its `usage`, and from the deltas where it sends none.
  *
  * The gateway finds reasoning and calls of tools in the tokens themselves (gateway/parts), in the form that the model
  * announces. The announced form is Hermes', with markers that are tokens of their own, which no text can spell: a call
@@ -25,9 +26,9 @@ enum {
 	REMOTE_QUEUE_MAX = 32 << 20,   /* one read of RECEIVE_BYTES and one event never exceed it */
 	REMOTE_EVENT_MAX = 1 << 20,    /* bytes of an event */
 	REMOTE_FRAME_TOKENS = 64,
-	REMOTE_TOKEN_TEXT = 512, /* a longer delta is several tokens */
-	REMOTE_FIRST_ID = 1 << 10,
-	REMOTE_TOP_ID = 1 << 24, /* ids of tokens beside the chosen ones, in one frame */
+	REMOTE_TOKEN_TEXT = 512,                   /* a longer delta is several tokens */
+	REMOTE_FIRST_ID = PROTO_NO_ID + (1 << 10), /* tokens whose id the upstream does not give are numbered */
+	REMOTE_TOP_ID = 1 << 30,                   /* ids of tokens beside the chosen ones, in one frame */
 };
 
 struct remote_choice {
@@ -38,7 +39,7 @@ struct remote_choice {
 	uint8_t stop;   /* enum proto_stop */
 	uint32_t stop_at;
 	uint32_t n_deltas; /* tokens without markers */
-	uint32_t n_sent;   /* ids are numbered */
+	uint32_t n_sent;   /* numbers those without an id */
 };
 
 struct remote_usage {

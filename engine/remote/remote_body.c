@@ -270,6 +270,20 @@ static int put_model(struct sl_buf *out, const char *model)
 	return rc == 0 ? json_out_string(out, model, strlen(model)) : rc;
 }
 
+static int put_pair(const struct proto_submit *s, const char *model, struct sl_buf *out, struct remote_refusal *why)
+{
+	const uint8_t *p = (const uint8_t *)s->prompt.at;
+	size_t n = s->prompt.n, first = n >= 4 ? p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24 : 0;
+	if (n < 4 || first > n - 4)
+		return remote_refuse(why, PROTO_ERR_BAD_REQUEST, "A pair of texts has a wrong length.");
+	int rc = put_model(out, model);
+	if (rc == 0)
+		rc = put_named(out, "text_1", (struct proto_str){s->prompt.at + 4, first}, false);
+	if (rc == 0)
+		rc = put_named(out, "text_2", (struct proto_str){s->prompt.at + 4 + first, n - 4 - first}, false);
+	return rc == 0 ? buf_append_str(out, "}") : rc;
+}
+
 static int put_input(const struct proto_submit *s, const char *model, struct sl_buf *out, struct remote_refusal *why)
 {
 	bool ids = s->prompt_kind == PROTO_PROMPT_TOKENS;
@@ -287,8 +301,9 @@ int remote_body_put(const struct proto_submit *s, const char *model, enum eng_re
 {
 	bool chat = s->prompt_kind == PROTO_PROMPT_CHAT;
 	if ((s->flags & PROTO_SUBMIT_EMBED) != 0) {
-		*path = "/embeddings";
-		return put_input(s, model, out, why);
+		bool pair = s->prompt_kind == PROTO_PROMPT_PAIR;
+		*path = pair ? "/score" : "/embeddings";
+		return pair ? put_pair(s, model, out, why) : put_input(s, model, out, why);
 	}
 	*path = chat ? "/chat/completions" : "/completions";
 	int rc = check_extensions(s, dialect, why);
@@ -302,9 +317,27 @@ int remote_body_put(const struct proto_submit *s, const char *model, enum eng_re
 		rc = put_length(out, s);
 	if (rc == 0)
 		rc = put_logprobs(out, s, chat);
+	if (rc == 0 && dialect == ENG_REMOTE_VLLM)
+		rc = put_flag(out, "return_token_ids", (s->flags & PROTO_SUBMIT_WANT_IDS) != 0);
 	if (rc == 0)
 		rc = put_constraint(out, s, dialect, why);
 	return rc == 0 ? buf_append_str(out, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}") : rc;
+}
+
+int remote_body_count(const struct proto_count *req, const char *model, enum eng_remote_dialect dialect,
+		      struct sl_buf *out, struct remote_refusal *why)
+{
+	const struct proto_submit s = {PROTO_SUBMIT_OFF, .prompt_kind = req->prompt_kind, .prompt = req->prompt};
+	int rc = put_model(out, model);
+	if (rc == 0 && req->prompt_kind == PROTO_PROMPT_CHAT)
+		rc = remote_chat_put(&s, dialect, out, why);
+	else if (rc == 0 && req->prompt_kind == PROTO_PROMPT_TOKENS)
+		rc = put_ids(out, "tokens", req->prompt);
+	else if (rc == 0)
+		rc = put_named(out, "prompt", req->prompt, false);
+	if (rc == 0 && (req->wants & PROTO_COUNT_PLAIN) != 0)
+		rc = buf_append_str(out, ",\"add_special_tokens\":false");
+	return rc == 0 ? buf_append_str(out, "}") : rc;
 }
 
 /* ---- lengths ---- */

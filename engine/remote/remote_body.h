@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A SUBMIT as the body of a request to the upstream: chats as /chat/completions, texts and tokens as /completions,
- * inputs as /embeddings. What the upstream's API has no field for is refused by the field's name.
+ * inputs as /embeddings, pairs of texts as /score. What the upstream's API has no field for is refused by the field's
+ * name.
  *
  * Pure; any thread.
  */
@@ -26,6 +27,10 @@ struct remote_refusal {
  * SL_ELIMIT, SL_ENOMEM. */
 int remote_body_put(const struct proto_submit *s, const char *model, enum eng_remote_dialect dialect,
 		    struct sl_buf *out, const char **path, struct remote_refusal *why);
+
+/* A COUNT as the body of /tokenize, or of /detokenize where it wants text. As remote_body_put. */
+int remote_body_count(const struct proto_count *req, const char *model, enum eng_remote_dialect dialect,
+		      struct sl_buf *out, struct remote_refusal *why);
 
 /* How long a prompt is, without the upstream's tokenizer. */
 struct remote_length {

@@ -28,9 +28,9 @@ static bool put_failed(struct remote_answer *a) { return fail(a, PROTO_FAULT_LON
 
 /* ---- tokens ---- */
 
-static bool put_marker(struct remote_answer *a, uint8_t choice, uint8_t marker)
+static bool put_marker(struct remote_answer *a, uint8_t choice, uint32_t marker)
 {
-	const struct remote_record r = {.choice = choice, .marker = marker, .logprob = NAN};
+	const struct remote_record r = {.choice = choice, .id = marker, .logprob = NAN};
 	return remote_queue_put(a, &r, "", (struct proto_str){"", 0}) == 0 || put_failed(a);
 }
 
@@ -43,10 +43,20 @@ static size_t next_piece(const char *text, size_t n)
 	return k > 0 ? k : REMOTE_TOKEN_TEXT;
 }
 
+/* Where the second word begins. */
+static size_t next_word(const char *text, size_t n)
+{
+	for (size_t i = 1; i + 1 < n; i++)
+		if (text[i] == ' ' && text[i - 1] != ' ' && text[i + 1] != ' ')
+			return i;
+	return n;
+}
+
+/* For paced readers words that came together are apart: each has at least one token. */
 static bool put_text(struct remote_answer *a, uint8_t choice, const char *text, size_t n)
 {
 	while (n > 0) {
-		size_t k = next_piece(text, n);
+		size_t k = next_piece(text, a->asked->rate_tps > 0 ? next_word(text, n) : n);
 		const struct remote_record r = {.choice = choice, .n_text = (uint16_t)k, .logprob = NAN};
 		if (remote_queue_put(a, &r, text, (struct proto_str){"", 0}) != 0)
 			return put_failed(a);
@@ -54,6 +64,14 @@ static bool put_text(struct remote_answer *a, uint8_t choice, const char *text, 
 		n -= k;
 	}
 	return true;
+}
+
+/* As a record has it: of the token at a place of token_ids (vLLM's field; NULL: there is none), 0 where it has none. */
+static uint32_t id_of(const json_t *ids, size_t at)
+{
+	const json_t *v = json_array_get(ids, at);
+	json_int_t id = json_integer_value(v);
+	return json_is_integer(v) && id >= 0 && id < PROTO_NO_ID ? (uint32_t)id + 1 : 0;
 }
 
 /* An upstream that sends far more than was asked for would be served for nothing. */
@@ -112,9 +130,28 @@ static size_t text_of(const json_t *entry, bool is_last, const char *text, size_
 	return k > 0 && k <= n && memcmp(text, json_string_value(token), k) == 0 ? k : 0;
 }
 
-/* The tokens of a delta, with its text. */
-static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *list, const char *text, size_t n)
+/* The tokens of a delta by their ids; the last one has its text. */
+static bool put_ids(struct remote_answer *a, uint8_t choice, const json_t *ids, const char *text, size_t n)
 {
+	size_t n_ids = json_array_size(ids), first = next_piece(text, n);
+	for (size_t i = 0; i < n_ids; i++) {
+		const struct remote_record r = {.choice = choice,
+						.id = id_of(ids, i),
+						.n_text = (uint16_t)(i + 1 == n_ids ? first : 0),
+						.logprob = NAN};
+		if (!count_delta(a, &a->choices[choice]))
+			return false;
+		if (remote_queue_put(a, &r, text, (struct proto_str){"", 0}) != 0)
+			return put_failed(a);
+	}
+	return put_text(a, choice, text + first, n - first);
+}
+
+/* The tokens of a delta by their log probabilities, with its text. ids: theirs, if there are as many. */
+static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *list, const json_t *ids, const char *text,
+		       size_t n)
+{
+	bool have_ids = json_array_size(ids) == json_array_size(list);
 	char room[PROTO_MAX_PIECE];
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *entry = json_array_get(list, i), *tops = json_object_get(entry, "top_logprobs");
@@ -122,6 +159,7 @@ static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *li
 		size_t first = next_piece(text, own);
 		n_top = n_top < a->asked->n_top_logprobs ? n_top : a->asked->n_top_logprobs;
 		const struct remote_record r = {.choice = choice,
+						.id = have_ids ? id_of(ids, i) : 0,
 						.n_top = (uint8_t)n_top,
 						.n_text = (uint16_t)first,
 						.logprob = logprob_of(json_object_get(entry, "logprob"))};
@@ -170,15 +208,23 @@ static json_t *listed_completion(const json_t *logprobs)
 
 /* ---- deltas ---- */
 
-/* text: a delta's, of n bytes; list: its tokens' log probabilities, or NULL. */
-static bool put_delta(struct remote_answer *a, uint8_t choice, const char *text, size_t n, const json_t *list)
+/* What the upstream says of a delta's tokens; NULL where it does not. */
+struct listed {
+	const json_t *logprobs, *ids;
+};
+
+/* text: a delta's, of n bytes. */
+static bool put_delta(struct remote_answer *a, uint8_t choice, const char *text, size_t n, struct listed of)
 {
 	struct remote_choice *c = &a->choices[choice];
-	bool wanted = (a->asked->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	bool wants_logprobs = (a->asked->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0,
+	     wants_ids = (a->asked->flags & PROTO_SUBMIT_WANT_IDS) != 0;
 	if (c->finish != 0)
 		return n == 0 || fail(a, PROTO_FAULT_EVENT, "text follows a choice's end");
-	if (wanted && json_array_size(list) > 0)
-		return put_listed(a, choice, list, text, n);
+	if (wants_logprobs && json_array_size(of.logprobs) > 0)
+		return put_listed(a, choice, of.logprobs, of.ids, text, n);
+	if (wants_ids && json_array_size(of.ids) > 0)
+		return put_ids(a, choice, of.ids, text, n);
 	return n == 0 || (count_delta(a, c) && put_text(a, choice, text, n));
 }
 
@@ -293,16 +339,16 @@ static bool take_finish(struct remote_answer *a, uint8_t choice, const json_t *c
 
 /* ---- chunks ---- */
 
-/* A delta's texts; list: as put_delta has it, of the one that is not empty or, of two, of the content. */
+/* A delta's texts; of: the tokens of the one that is not empty or, of two, of the content. */
 static bool take_texts(struct remote_answer *a, uint8_t choice, struct proto_str thought, struct proto_str content,
-		       const json_t *list)
+		       struct listed of)
 {
 	if (thought.n > 0 && !(close_call(a, choice) && set_reasoning(a, choice, true) &&
-			       put_delta(a, choice, thought.at, thought.n, content.n > 0 ? NULL : list)))
+			       put_delta(a, choice, thought.at, thought.n, content.n > 0 ? (struct listed){0} : of)))
 		return false;
 	if (content.n > 0 && !(close_call(a, choice) && set_reasoning(a, choice, false)))
 		return false;
-	return (content.n == 0 && thought.n > 0) || put_delta(a, choice, content.at, content.n, list);
+	return (content.n == 0 && thought.n > 0) || put_delta(a, choice, content.at, content.n, of);
 }
 
 static struct proto_str text_in(const json_t *v)
@@ -314,14 +360,15 @@ static struct proto_str text_in(const json_t *v)
 static bool take_chat_delta(struct remote_answer *a, uint8_t choice, const json_t *chunk)
 {
 	const json_t *delta = json_object_get(chunk, "delta");
-	const json_t *list = json_object_get(json_object_get(chunk, "logprobs"), "content");
+	const struct listed of = {.logprobs = json_object_get(json_object_get(chunk, "logprobs"), "content"),
+				  .ids = json_object_get(chunk, "token_ids")};
 	const json_t *content = json_object_get(delta, "content"),
 		     *thought = json_object_get(delta, "reasoning_content");
 	if (!json_is_string(thought))
 		thought = json_object_get(delta, "reasoning");
 	if (!json_is_string(content))
 		content = json_object_get(delta, "refusal");
-	return take_texts(a, choice, text_in(thought), text_in(content), list) &&
+	return take_texts(a, choice, text_in(thought), text_in(content), of) &&
 	       take_calls(a, choice, json_object_get(delta, "tool_calls"));
 }
 
@@ -329,8 +376,9 @@ static bool take_text(struct remote_answer *a, uint8_t choice, const json_t *chu
 {
 	const json_t *text = json_object_get(chunk, "text"), *logprobs = json_object_get(chunk, "logprobs");
 	json_t *list = listed_completion(logprobs);
+	const struct listed of = {.logprobs = list, .ids = json_object_get(chunk, "token_ids")};
 	bool ok =
-	    put_delta(a, choice, json_is_string(text) ? json_string_value(text) : "", json_string_length(text), list);
+	    put_delta(a, choice, json_is_string(text) ? json_string_value(text) : "", json_string_length(text), of);
 	json_decref(list);
 	return ok;
 }
@@ -402,7 +450,7 @@ static bool take_plain(struct remote_answer *a, const struct remote_chunk *c)
 {
 	if (c->index >= a->asked->n)
 		return fail(a, PROTO_FAULT_EVENT, "a choice has a wrong index");
-	return take_texts(a, (uint8_t)c->index, c->thought, c->content, NULL);
+	return take_texts(a, (uint8_t)c->index, c->thought, c->content, (struct listed){0});
 }
 
 bool remote_answer_event(struct remote_answer *a, const char *data, size_t n)

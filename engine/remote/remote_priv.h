@@ -19,6 +19,8 @@
 #include "engine/sched/run_slots.h"
 #include "engine/sched/wait_limits.h"
 
+#define REMOTE_BYTES_PER_TOKEN 4.0 /* before the first usage */
+
 enum {
 	REMOTE_MAX_SEQUENCES = 65536,
 	REMOTE_BODY_BYTES = 8 << 20,
@@ -30,6 +32,7 @@ struct remote_model {
 	char name[PROTO_MAX_NAME + 1], upstream[PROTO_MAX_NAME + 1];
 	uint8_t role;
 	uint32_t n_ctx, n_embd;
+	uint8_t does;   /* of enum proto_does */
 	bool fixed_ctx; /* the configuration states it */
 	struct proto_figures figures;
 };
@@ -49,6 +52,9 @@ struct remote {
 	struct idmap seqs;
 	struct list waiting;   /* remote_seq.in_waiting: without a stream */
 	struct list lingering; /* remote_stream.node */
+	struct list counts;    /* remote_count.c; n_counts of them */
+	int n_counts;
+	uint64_t no_counts_ns; /* until then the upstream is not asked for tokens: it has no such path */
 	struct proto_stats stats;
 	struct remote_model models[PROTO_MAX_MODELS];
 	int n_models;

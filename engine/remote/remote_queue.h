@@ -10,7 +10,7 @@
 #include "engine/remote/remote_answer.h"
 
 enum {
-	REMOTE_MARK_CALL = 1,
+	REMOTE_MARK_CALL = PROTO_NO_ID + 1,
 	REMOTE_MARK_CALL_END,
 	REMOTE_MARK_THINK,
 	REMOTE_MARK_THINK_END,
@@ -18,8 +18,8 @@ enum {
 
 struct remote_record {
 	uint8_t choice;
-	bool is_end;    /* of the choice; nothing follows the record */
-	uint8_t marker; /* REMOTE_MARK_*; 0: text */
+	bool is_end; /* of the choice; nothing follows the record */
+	uint32_t id; /* REMOTE_MARK_*, or 1 + the token's own; 0: it is not known */
 	uint8_t n_top;
 	uint16_t n_text;  /* at most REMOTE_TOKEN_TEXT */
 	uint16_t n_piece; /* at most PROTO_MAX_PIECE; the token's own bytes */

@@ -55,7 +55,7 @@ bool answer_stop_string(const struct answer *a, const struct answer_choice *c, s
 
 int answer_take_id(struct answer *a, struct answer_choice *c, uint32_t id)
 {
-	return a->out.token_ids ? buf_printf(&c->ids, c->ids.len > 0 ? ",%u" : "%u", id) : 0;
+	return a->out.token_ids && id < PROTO_NO_ID ? buf_printf(&c->ids, c->ids.len > 0 ? ",%u" : "%u", id) : 0;
 }
 
 static int put_stop(const struct answer *a, const struct answer_choice *c, struct sl_buf *out)

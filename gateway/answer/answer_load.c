@@ -191,6 +191,13 @@ static bool may_load_later(const struct answer *a)
 	return false;
 }
 
+/* Its status may still be another one: what another server says of the request comes only once it is sent there. */
+static bool may_be_refused(const struct answer *a)
+{
+	const struct link_model *m = a->load.model >= 0 ? engine_link_model(a->app->link, a->load.model) : NULL;
+	return m != NULL && (m->does & PROTO_DOES_REFUSE_LATE) != 0;
+}
+
 /* ---- degrading ---- */
 
 /* The model that may answer instead of `model`; -1: none, or none that would be in time. */
@@ -553,7 +560,7 @@ bool answer_load_enter(struct answer *a)
 		if (rc != 0)
 			return false;
 	}
-	if (l->wait->place != NULL || may_load_later(a))
+	if (l->wait->place != NULL || may_load_later(a) || may_be_refused(a))
 		l->held = a->out.stream && !a->out.background && q->tell_ms > 0;
 	uint64_t next = next_ms(a, 0);
 	if (next != UINT64_MAX)
@@ -613,7 +620,8 @@ static void on_wait_timer(struct gw_timer *timer)
 		answer_open(a);
 		if (l->wait == NULL || a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED)
 			return;
-		l->reporting = true; /* from before its first event is asked for: that is at the end of the turn */
+		/* From before its first event is asked for: that is at the end of the turn. */
+		l->reporting = l->wait->place != NULL || may_load_later(a);
 	}
 	if (l->reporting)
 		report_position(a, now);

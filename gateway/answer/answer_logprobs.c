@@ -40,7 +40,8 @@ int answer_put_piece(struct sl_buf *out, struct proto_str piece, bool hex)
 
 int answer_put_name(const struct answer *a, struct sl_buf *out, uint32_t id, struct proto_str piece, bool hex)
 {
-	return a->out.tokens_as_ids ? buf_printf(out, "\"token_id:%u\"", id) : answer_put_piece(out, piece, hex);
+	return a->out.tokens_as_ids && id < PROTO_NO_ID ? buf_printf(out, "\"token_id:%u\"", id)
+							: answer_put_piece(out, piece, hex);
 }
 
 static int put_bytes(struct sl_buf *out, struct proto_str piece)

@@ -198,6 +198,9 @@ static const char *item_status(const struct answer *a, const struct answer_item 
 	bool last = c->parts != NULL && item->number + 1 == c->parts->n_items;
 	if (!item->closed)
 		return a->end == ANSWER_UNDECIDED ? "in_progress" : "incomplete";
+	/* Where the answer broke off its text is closed all the same; a call then is cut. */
+	if (last && item->kind != ANSWER_CALL && (a->end == ANSWER_STOPPED || a->end == ANSWER_FAILED))
+		return "incomplete";
 	return item->cut || (last && c->reason != NULL && strcmp(c->reason, "length") == 0) ? "incomplete"
 											    : "completed";
 }

@@ -235,11 +235,13 @@ static bool use_tools(struct exchange *x, struct request_common *c, const struct
 	return rc == 0;
 }
 
-/* Of a model whose tokenizer is unknown the engine numbers tokens as it likes. */
+/* Of a model whose tokenizer is unknown the engine numbers tokens as it likes, unless it is asked for their ids: then
+ * it knows those of the chosen ones. */
 static bool has_ids(struct exchange *x, const struct request_common *c, const struct link_model *m)
 {
 	const char *field = c->token_ids ? "return_token_ids" : c->tokens_as_ids ? "return_tokens_as_token_ids" : NULL;
-	if (m == NULL || m->tokenizer != 0 || field == NULL)
+	bool rivals = c->tokens_as_ids && c->submit.n_top_logprobs > 0;
+	if (m == NULL || m->tokenizer != 0 || field == NULL || ((m->does & PROTO_DOES_GIVE_IDS) != 0 && !rivals))
 		return true;
 	return exchange_refuse(x, 400, "unsupported_value", field,
 			       "'%s' can't be used with the model '%s': its tokens' ids are not known here.", field,

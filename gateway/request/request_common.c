@@ -354,6 +354,8 @@ static int get_token_ids(const struct request_values *values, struct request_com
 	const json_t *prompt = values->at[VALUE_PROMPT_LOGPROBS];
 	c->token_ids = json_is_true(values->at[VALUE_RETURN_TOKEN_IDS]);
 	c->tokens_as_ids = json_is_true(values->at[VALUE_TOKENS_AS_IDS]);
+	if (c->token_ids || c->tokens_as_ids)
+		c->submit.flags |= PROTO_SUBMIT_WANT_IDS;
 	if (prompt != NULL && c->stream)
 		return request_bad(e, "invalid_value", "prompt_logprobs",
 				   "'prompt_logprobs' is only allowed when 'stream' is not true.");

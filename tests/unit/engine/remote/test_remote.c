@@ -66,9 +66,18 @@ static void answer_metrics(int fd)
 	}
 }
 
+/* What it answers to the question for tokens. */
+static _Atomic(const char *) tokens_reply;
+static atomic_int counted;
+
 static void answer(int fd, const char *text)
 {
 	char byte;
+	if (strncmp(text, "POST /tokenize ", 15) == 0 || strncmp(text, "POST /detokenize ", 17) == 0) {
+		counted++;
+		put(fd, tokens_reply);
+		return;
+	}
 	if (strncmp(text, "GET /metrics ", 13) == 0) {
 		answer_metrics(fd);
 		return;
@@ -495,6 +504,80 @@ static void without_a_path_nobody_looks(void **state)
 	stop(&r);
 }
 
+/* COUNTED for the prompt; the payload is the client's until the next frame. */
+static struct proto_counted count(struct client *c, uint8_t wants)
+{
+	static uint64_t id = 100;
+	static const char ids[] = {5, 0, 0, 0, 1, 2, 0, 0};
+	bool text = (wants & PROTO_COUNT_TEXT) != 0;
+	const struct proto_count req = {.prompt_kind = text ? PROTO_PROMPT_TOKENS : PROTO_PROMPT_TEXT,
+					.wants = wants,
+					.prompt = {text ? ids : "some text", text ? sizeof ids : 9}};
+	struct proto_counted m;
+	struct sl_err err;
+	assert_int_equal(proto_put_count(&c->out, ++id, &req), 0);
+	client_flush(c);
+	client_expect(c, PROTO_COUNTED);
+	assert_int_equal(proto_get_counted(c->payload, c->head.length, &m, &err), 0);
+	return m;
+}
+
+static void tokens_are_counted_there(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	cfg.dialect = ENG_REMOTE_VLLM;
+	start(&r, &cfg);
+	await_state(r.c, 0, PROTO_MODEL_READY);
+	tokens_reply = HEAD("application/json") "{\"count\":2,\"tokens\":[7,513],\"max_model_len\":9}";
+	struct proto_counted m = count(r.c, 0);
+	assert_int_equal(m.n_tokens, 2);
+	assert_int_equal(m.ids.n, 0);
+	m = count(r.c, PROTO_COUNT_IDS);
+	assert_int_equal(m.ids.n, 8);
+	assert_memory_equal(m.ids.at, "\7\0\0\0\1\2\0\0", 8);
+	tokens_reply = HEAD("application/json") "{\"prompt\":\"a b\"}";
+	m = count(r.c, PROTO_COUNT_TEXT);
+	assert_true(m.text.n == 3 && memcmp(m.text.at, "a b", 3) == 0);
+	stop(&r);
+}
+
+/* Of numbers an estimate is left; of ids and texts nothing is. */
+static void tokens_that_can_not_be_read(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {
+	    HEAD("application/json") "{\"count\":-1,\"tokens\":[]}",
+	    HEAD("application/json") "{\"count\":\"2\"}",
+	    HEAD("application/json") "[[[[[[[[[[[[1]]]]]]]]]]]]",
+	    HEAD("text/html") "<html>",
+	    "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+	    "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", /* the last one */
+	};
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	cfg.dialect = ENG_REMOTE_VLLM;
+	start(&r, &cfg);
+	await_state(r.c, 0, PROTO_MODEL_READY);
+	tokens_reply = HEAD("application/json") "{\"count\":2,\"tokens\":[7,-1]}";
+	assert_int_equal(count(r.c, PROTO_COUNT_IDS).error, PROTO_ERR_NOT_READY);
+	tokens_reply = HEAD("application/json") "{\"count\":3,\"tokens\":[7,8]}";
+	assert_int_equal(count(r.c, PROTO_COUNT_IDS).error, PROTO_ERR_NOT_READY);
+	tokens_reply = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+		       "{\"error\":{\"message\":\"no such token\",\"param\":\"tokens\"}}";
+	assert_int_equal(count(r.c, PROTO_COUNT_TEXT).error, PROTO_ERR_BAD_REQUEST);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		tokens_reply = bad[i];
+		assert_int_equal(count(r.c, 0).n_tokens, 3); /* 9 bytes */
+	}
+	int before = counted; /* it has no such path: it is not asked again */
+	assert_int_equal(count(r.c, 0).n_tokens, 3);
+	assert_int_equal(count(r.c, PROTO_COUNT_IDS).error, PROTO_ERR_BAD_REQUEST);
+	assert_int_equal(counted, before);
+	stop(&r);
+}
+
 static void deadlines_and_silence(void **state)
 {
 	(void)state;
@@ -597,6 +680,8 @@ int main(void)
 	    cmocka_unit_test(metrics_that_can_not_be_used),
 	    cmocka_unit_test(old_metrics),
 	    cmocka_unit_test(without_a_path_nobody_looks),
+	    cmocka_unit_test(tokens_are_counted_there),
+	    cmocka_unit_test(tokens_that_can_not_be_read),
 	    cmocka_unit_test(deadlines_and_silence),
 	    cmocka_unit_test(it_stops_with_open_streams),
 	    cmocka_unit_test(bad_configurations),

@@ -154,6 +154,42 @@ static void what_it_does_not_have_is_refused(void **state)
 	assert_null(body_of(&s, ENG_REMOTE_VLLM));
 }
 
+static void counts_of(const struct proto_count *req, const char *wanted)
+{
+	struct sl_buf out;
+	struct remote_refusal refused = {0};
+	buf_init(&out, 1 << 20);
+	assert_int_equal(remote_body_count(req, "m/1", ENG_REMOTE_VLLM, &out, &refused), 0);
+	assert_string_equal(buf_cstr(&out), wanted);
+	buf_dispose(&out);
+}
+
+static void counts(void **state)
+{
+	(void)state;
+	static const char ids[] = {5, 0, 0, 0, 1, 2, 0, 0},
+			  messages[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}";
+	struct proto_count c = {.prompt_kind = PROTO_PROMPT_TEXT, .wants = PROTO_COUNT_PLAIN, .prompt = {"a\nb", 3}};
+	counts_of(&c, "{\"model\":\"m/1\",\"prompt\":\"a\\nb\",\"add_special_tokens\":false}");
+	c = (struct proto_count){.prompt_kind = PROTO_PROMPT_CHAT, .prompt = {messages, sizeof messages - 1}};
+	counts_of(&c, "{\"model\":\"m/1\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}");
+	c = (struct proto_count){
+	    .prompt_kind = PROTO_PROMPT_TOKENS, .wants = PROTO_COUNT_TEXT, .prompt = {ids, sizeof ids}};
+	counts_of(&c, "{\"model\":\"m/1\",\"tokens\":[5,513]}");
+}
+
+static void ids_are_asked_for(void **state)
+{
+	(void)state;
+	struct proto_submit s = plain_chat();
+	s.flags = PROTO_SUBMIT_WANT_IDS;
+	json_t *vllm = body_of(&s, ENG_REMOTE_VLLM), *openai = body_of(&s, ENG_REMOTE_OPENAI);
+	assert_true(json_is_true(json_object_get(vllm, "return_token_ids")));
+	assert_null(json_object_get(openai, "return_token_ids"));
+	json_decref(vllm);
+	json_decref(openai);
+}
+
 static void texts_tokens_and_inputs(void **state)
 {
 	(void)state;
@@ -171,8 +207,12 @@ static void texts_tokens_and_inputs(void **state)
 	s.flags = PROTO_SUBMIT_EMBED;
 	sends(&s, ENG_REMOTE_OPENAI, "{\"model\":\"m/1\",\"input\":\"text\",\"encoding_format\":\"float\"}");
 	assert_string_equal(path, "/embeddings");
-	s.prompt_kind = PROTO_PROMPT_PAIR;
+	s.prompt_kind = PROTO_PROMPT_PAIR; /* its first four bytes say more than there is */
 	assert_null(body_of(&s, ENG_REMOTE_OPENAI));
+	s = plain(PROTO_PROMPT_PAIR, "\1\0\0\0abc", 7);
+	s.flags = PROTO_SUBMIT_EMBED;
+	sends(&s, ENG_REMOTE_OPENAI, "{\"model\":\"m/1\",\"text_1\":\"a\",\"text_2\":\"bc\"}");
+	assert_string_equal(path, "/score");
 	s = plain(PROTO_PROMPT_TOKENS, ids, sizeof ids);
 	s.flags = PROTO_SUBMIT_EMBED;
 	sends(&s, ENG_REMOTE_OPENAI, "{\"model\":\"m/1\",\"input\":[5,513],\"encoding_format\":\"float\"}");
@@ -349,6 +389,8 @@ int main(void)
 	    cmocka_unit_test(every_field_has_its_name),
 	    cmocka_unit_test(extensions_go_where_they_are_known),
 	    cmocka_unit_test(what_it_does_not_have_is_refused),
+	    cmocka_unit_test(counts),
+	    cmocka_unit_test(ids_are_asked_for),
 	    cmocka_unit_test(texts_tokens_and_inputs),
 	    cmocka_unit_test(constraints),
 	    cmocka_unit_test(earlier_calls_become_text_again),

@@ -243,6 +243,78 @@ static void log_probabilities(void **state)
 	stop(&r);
 }
 
+/* The ids of the tokens that wait, of all choices. */
+static size_t ids_of(struct rig *r, uint32_t *out, size_t room)
+{
+	size_t n = 0;
+	while (remote_answer_next(&r->a) != REMOTE_NEXT_NONE) {
+		if (remote_answer_next(&r->a) == REMOTE_NEXT_END) {
+			remote_answer_take_end(&r->a);
+			continue;
+		}
+		assert_int_equal(remote_answer_look(&r->a, 10, &r->f), 0);
+		for (uint16_t i = 0; i < r->f.tokens.n && n < room; i++)
+			out[n++] = r->f.list[i].id;
+		remote_answer_drop(&r->a, &r->f);
+	}
+	return n;
+}
+
+static void ids_of_tokens(void **state)
+{
+	(void)state;
+	struct rig r;
+	uint32_t ids[16];
+	start(&r, PROTO_PROMPT_CHAT);
+	r.asked.flags = PROTO_SUBMIT_WANT_IDS;
+	takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a b\"},\"token_ids\":[1,0,7]}]}");
+	assert_int_equal(remote_answer_look(&r.a, 10, &r.f), 0);
+	assert_int_equal(r.f.tokens.n, 3);
+	assert_int_equal(r.f.list[2].n_bytes, 3); /* the last one has the text */
+	assert_int_equal(ids_of(&r, ids, 16), 3);
+	assert_true(ids[0] == 1 && ids[1] == 0 && ids[2] == 7);
+	assert_int_equal(remote_answer_tokens(&r.a), 3);
+	/* Reasoning is marked by what is no token of the vocabulary; ids that are none are not known. */
+	takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"x\"},\"token_ids\":[2]}]}");
+	takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"y\"},\"token_ids\":[-1,\"z\",9]}]}");
+	takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{},\"token_ids\":[3],\"finish_reason\":\"stop\"}]}");
+	assert_int_equal(ids_of(&r, ids, 16), 7);
+	assert_true(ids[0] > PROTO_NO_ID && ids[1] == 2 && ids[2] > PROTO_NO_ID);
+	assert_true(ids[3] > PROTO_NO_ID && ids[4] > PROTO_NO_ID && ids[5] == 9 && ids[6] == 3);
+	stop(&r);
+}
+
+static void ids_beside_log_probabilities(void **state)
+{
+	(void)state;
+	struct rig r;
+	uint32_t ids[16];
+	start(&r, PROTO_PROMPT_TEXT);
+	r.asked.flags = PROTO_SUBMIT_WANT_IDS | PROTO_SUBMIT_WANT_LOGPROBS;
+	takes(&r, "{\"choices\":[{\"index\":0,\"text\":\"ab\",\"token_ids\":[4,5],\"logprobs\":{\"tokens\":[\"a\","
+		  "\"b\"],\"token_logprobs\":[-1,-2]}}]}");
+	takes(&r, "{\"choices\":[{\"index\":0,\"text\":\"c\",\"token_ids\":[6,7],\"logprobs\":{\"tokens\":[\"c\"],"
+		  "\"token_logprobs\":[-1]}}]}");
+	assert_int_equal(ids_of(&r, ids, 16), 3);
+	assert_true(ids[0] == 4 && ids[1] == 5 && ids[2] > PROTO_NO_ID);
+	stop(&r);
+}
+
+static void paced_readers_get_words(void **state)
+{
+	(void)state;
+	struct rig r;
+	start(&r, PROTO_PROMPT_CHAT);
+	r.asked.rate_tps = 10;
+	takes(&r, DELTA("{\"content\":\" one two  three\"}"));
+	assert_int_equal(remote_answer_look(&r.a, 10, &r.f), 0);
+	assert_int_equal(r.f.tokens.n, 2);
+	assert_int_equal(r.f.list[0].n_bytes, 4);
+	assert_int_equal(r.f.tokens.text.n, 15);
+	assert_int_equal(remote_answer_tokens(&r.a), 1);
+	stop(&r);
+}
+
 static void choices_of_a_completion(void **state)
 {
 	(void)state;
@@ -393,6 +465,9 @@ int main(void)
 	    cmocka_unit_test(a_call_that_the_length_cuts),
 	    cmocka_unit_test(a_long_delta_is_several_tokens),
 	    cmocka_unit_test(log_probabilities),
+	    cmocka_unit_test(ids_of_tokens),
+	    cmocka_unit_test(ids_beside_log_probabilities),
+	    cmocka_unit_test(paced_readers_get_words),
 	    cmocka_unit_test(choices_of_a_completion),
 	    cmocka_unit_test(stops_are_found),
 	    cmocka_unit_test(usages),
