@@ -30,7 +30,7 @@ static bool post(struct remote_seq *s, const json_t *root)
 	if (ok) {
 		struct eng_event ev = {
 		    .kind = ENG_EMBEDDING, .id = s->node.key, .u.embedding = {.n = (uint16_t)n, .values = values}};
-		hub_post(s->r->hub, &ev);
+		hub_post_here(s->r->hub, &ev);
 	}
 	sl_free(values);
 	return ok;
