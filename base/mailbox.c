@@ -27,7 +27,7 @@ int mailbox_init(struct mailbox *box)
 	pthread_condattr_destroy(&attr);
 	box->first = NULL;
 	box->last = &box->first;
-	box->nudged = false;
+	box->nudged = box->woken = false;
 	return 0;
 }
 
@@ -43,17 +43,30 @@ void mailbox_dispose(struct mailbox *box)
 static void wake(struct mailbox *box)
 {
 	uint64_t one = 1;
+	box->woken = true;
 	ssize_t n = write(box->wake_fd, &one, sizeof one);
 	(void)n; /* fails only when the counter is full: then the receiver is awake already */
 }
 
-void mailbox_send(struct mailbox *box, struct mail *m)
+static void append(struct mailbox *box, struct mail *m)
 {
 	m->next = NULL;
-	pthread_mutex_lock(&box->lock);
-	bool was_empty = box->first == NULL;
 	*box->last = m;
 	box->last = &m->next;
+}
+
+void mailbox_keep(struct mailbox *box, struct mail *m)
+{
+	pthread_mutex_lock(&box->lock);
+	append(box, m);
+	pthread_mutex_unlock(&box->lock);
+}
+
+void mailbox_send(struct mailbox *box, struct mail *m)
+{
+	pthread_mutex_lock(&box->lock);
+	bool was_empty = box->first == NULL;
+	append(box, m);
 	if (was_empty) {
 		wake(box);
 		pthread_cond_signal(&box->filled);
@@ -67,9 +80,12 @@ static struct mail *take_locked(struct mailbox *box)
 	box->first = NULL;
 	box->last = &box->first;
 	box->nudged = false;
-	uint64_t count;
-	ssize_t n = read(box->wake_fd, &count, sizeof count);
-	(void)n; /* EAGAIN when there was no wake */
+	if (box->woken) {
+		uint64_t count;
+		ssize_t n = read(box->wake_fd, &count, sizeof count);
+		(void)n;
+		box->woken = false;
+	}
 	return all;
 }
 

@@ -22,6 +22,7 @@ struct mailbox {
 	struct mail *first, **last;
 	int wake_fd;
 	bool nudged; /* since the receiver last took */
+	bool woken;  /* wake_fd has been written since then */
 };
 
 /* 0 or SL_EIO. */
@@ -30,6 +31,8 @@ int mailbox_init(struct mailbox *m);
 void mailbox_dispose(struct mailbox *m);
 /* Any thread. Takes m. */
 void mailbox_send(struct mailbox *box, struct mail *m);
+/* Receiver only, to itself: without the wake. It takes before it waits. */
+void mailbox_keep(struct mailbox *box, struct mail *m);
 /* Receiver only. Takes the whole chain, oldest first (NULL when empty), and clears the wake. */
 struct mail *mailbox_take_all(struct mailbox *box);
 /* Receiver only: blocks until a message arrives, mailbox_nudge is called or the monotonic deadline passes

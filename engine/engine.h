@@ -215,6 +215,7 @@ struct eng_server_config {
 	/* Another process serves there and continues until every model is READY here: only then does this one take its
 	 * socket. If one fails, this process ends with status 1. */
 	bool takeover;
+	bool coarse_timers; /* of a few milliseconds: a turn of the loop then costs one system call less */
 	unsigned beat_ms, stale_ms;
 };
 

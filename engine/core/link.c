@@ -139,9 +139,9 @@ static struct event_mail *listed_mail(struct event_mail *reserved, const struct 
 	return reserved;
 }
 
-void hub_post(void *ctx, const struct eng_event *ev)
+/* NULL: it is lost, and so are the links. */
+static struct event_mail *written(struct link_hub *hub, const struct eng_event *ev)
 {
-	struct link_hub *hub = ctx;
 	struct eng_event less;
 	struct event_mail *m = is_last(ev->kind) ? spare_take(hub) : mail_new(frame_bytes(ev));
 	if (ev->kind == ENG_COUNTED && ev->u.counted.ids.n + ev->u.counted.text.n > 0)
@@ -149,7 +149,7 @@ void hub_post(void *ctx, const struct eng_event *ev)
 	if (m == NULL) {
 		atomic_store(&hub->lost, true);
 		mailbox_nudge(&hub->box);
-		return;
+		return NULL;
 	}
 	int rc = encode(&m->frame, ev);
 	BUG_IF(rc != 0, "an event of kind %d can't be encoded: %s", (int)ev->kind, sl_code_name(rc));
@@ -159,7 +159,23 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		m->model = ev->u.model.index;
 		m->ready = ev->u.model.state == PROTO_MODEL_READY;
 	}
-	mailbox_send(&hub->box, &m->mail);
+	return m;
+}
+
+void hub_post(void *ctx, const struct eng_event *ev)
+{
+	struct link_hub *hub = ctx;
+	struct event_mail *m = written(hub, ev);
+	if (m != NULL)
+		mailbox_send(&hub->box, &m->mail);
+}
+
+void hub_post_here(struct link_hub *hub, const struct eng_event *ev)
+{
+	struct event_mail *m = written(hub, ev);
+	if (m != NULL)
+		mailbox_keep(&hub->box, &m->mail);
+	hub->posted_here = true;
 }
 
 /* ---- output ---- */
@@ -442,6 +458,7 @@ static void deliver(struct link_hub *hub, struct event_mail *m)
 void hub_deliver(struct link_hub *hub)
 {
 	struct mail *next, *it = mailbox_take_all(&hub->box);
+	hub->posted_here = false;
 	hub->changed = hub->changed || it != NULL;
 	for (; it != NULL; it = next) {
 		next = it->next;

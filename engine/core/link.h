@@ -61,6 +61,7 @@ struct link_hub {
 	bool ready[PROTO_MAX_MODELS]; /* model i is READY */
 	int n_ready;
 	struct mailbox box; /* struct event_mail */
+	bool posted_here;   /* since hub_deliver */
 	/* Each request reserves the mail for its last event, so that its end is always reported. */
 	pthread_mutex_t spare_lock;
 	struct event_mail *spare;
@@ -87,6 +88,8 @@ void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *b
 
 /* An eng_on_event: any thread; ctx is the hub. */
 void hub_post(void *ctx, const struct eng_event *ev);
+/* The same from the I/O thread, which delivers at the end of its turn: nothing wakes it. */
+void hub_post_here(struct link_hub *hub, const struct eng_event *ev);
 /* Moves posted events into their links' output. */
 void hub_deliver(struct link_hub *hub);
 /* STATS, each model's LOAD and the changes in the prefix trees, to every link. */

@@ -74,6 +74,7 @@ struct server {
 	struct list conns;
 	int n_conns;
 	uint64_t stats_at_ns; /* of the last STATS */
+	uint64_t tick_at_ns;  /* when tick_ev fires; UINT64_MAX: it does not */
 	uint64_t stop_at_ns;  /* stopping: the deadline; 0: serving */
 	atomic_bool stop_asked, failed, leave_asked;
 	bool beside; /* it has not taken the socket over yet */
@@ -317,13 +318,21 @@ static void on_resume(evutil_socket_t fd, short what, void *ctx)
 
 /* ---- the loop ---- */
 
-/* Mail, or the end of an idle period, in which case there may be none. */
 static void on_mail(evutil_socket_t fd, short what, void *ctx)
 {
 	struct server *s = ctx;
 	(void)fd;
 	(void)what;
 	hub_deliver(&s->hub);
+}
+
+/* The end of an idle period: the end of the turn does the rest. */
+static void on_tick(evutil_socket_t fd, short what, void *ctx)
+{
+	struct server *s = ctx;
+	(void)fd;
+	(void)what;
+	s->tick_at_ns = UINT64_MAX;
 }
 
 static void on_signal(evutil_socket_t sig, short what, void *ctx)
@@ -340,6 +349,9 @@ static void arm_tick(struct server *s, uint64_t now)
 	uint64_t at = now + in_ms * NS_PER_MS;
 	if (s->hub.changed && s->stats_at_ns + STATS_MIN_MS * NS_PER_MS < at)
 		at = s->stats_at_ns + STATS_MIN_MS * NS_PER_MS;
+	if (s->tick_at_ns <= at) /* it fires early, and looks again */
+		return;
+	s->tick_at_ns = at;
 	uint64_t in_us = at > now ? (at - now) / 1000 + 1 : 1;
 	struct timeval tv = {.tv_sec = (time_t)(in_us / 1000000), .tv_usec = (suseconds_t)(in_us % 1000000)};
 	event_add(s->tick_ev, &tv);
@@ -392,8 +404,12 @@ static void end_of_turn(struct server *s)
 		s->stats_at_ns = now;
 		hub_send_stats(&s->hub);
 	}
-	list_each_safe(it, tmp, &s->conns)
-		conn_settle(list_entry(it, struct conn, in_server), now);
+	do { /* a connection that ends cancels its sequences */
+		if (s->hub.posted_here)
+			hub_deliver(&s->hub);
+		list_each_safe(it, tmp, &s->conns)
+			conn_settle(list_entry(it, struct conn, in_server), now);
+	} while (s->hub.posted_here);
 	bool ready = s->stop_at_ns == 0 && (s->hub.n_ready > 0 || s->beside) && settled(s) && succeeds(s);
 	if (ready != s->ready) {
 		s->ready = ready;
@@ -488,10 +504,11 @@ int server_catch_signals(struct server *s)
 
 static int make_loop(struct server *s, struct sl_err *err)
 {
-	/* The echo engine paces tokens finer than a millisecond. */
+	/* The echo engine paces tokens finer than a millisecond. That sets a timer of the kernel's in each turn. */
 	struct event_config *cfg = event_config_new();
 	if (cfg != NULL) {
-		event_config_set_flag(cfg, EVENT_BASE_FLAG_PRECISE_TIMER);
+		if (!s->cfg.coarse_timers)
+			event_config_set_flag(cfg, EVENT_BASE_FLAG_PRECISE_TIMER);
 		s->base = event_base_new_with_config(cfg);
 		event_config_free(cfg);
 	}
@@ -500,7 +517,8 @@ static int make_loop(struct server *s, struct sl_err *err)
 	s->accept_ev = event_new(s->base, s->listen_fd, EV_READ | EV_PERSIST, on_acceptable, s);
 	s->resume_ev = event_new(s->base, -1, 0, on_resume, s);
 	s->mail_ev = event_new(s->base, s->hub.box.wake_fd, EV_READ | EV_PERSIST, on_mail, s);
-	s->tick_ev = event_new(s->base, -1, 0, on_mail, s);
+	s->tick_ev = event_new(s->base, -1, 0, on_tick, s);
+	s->tick_at_ns = UINT64_MAX;
 	if (s->accept_ev == NULL || s->resume_ev == NULL || s->mail_ev == NULL || s->tick_ev == NULL ||
 	    event_add(s->accept_ev, NULL) != 0 || event_add(s->mail_ev, NULL) != 0)
 		return sl_errf(err, SL_ENOMEM, "no event loop");

@@ -87,7 +87,7 @@ static void post_done(const struct remote_seq *s, uint8_t finish, const struct r
 					  .decode_us = clock_us_between(s->first_ns, now),
 					  .retry_after_s = failure != NULL ? failure->retry_after_s : 0,
 					  .message = str_of(failure != NULL ? failure->message : "")}};
-	hub_post(s->r->hub, &ev);
+	hub_post_here(s->r->hub, &ev);
 }
 
 static void seq_free(struct remote_seq *s)
@@ -184,7 +184,7 @@ void remote_announce(struct remote *r)
 	for (int i = 0; i < r->n_models; i++) {
 		struct eng_event ev = {.kind = ENG_MODEL};
 		remote_model_info(r, i, &ev.u.model);
-		hub_post(r->hub, &ev);
+		hub_post_here(r->hub, &ev);
 	}
 }
 
@@ -266,7 +266,7 @@ static void tell_queued(const struct remote_seq *s, uint32_t ahead, uint64_t now
 					    .position = waits ? ahead : 0,
 					    .predicted_ttft_us = us < UINT32_MAX ? (uint32_t)us : UINT32_MAX,
 					    .guess = r->ttft_ns <= 0 || (alone && remote_load_is_free(r))}};
-	hub_post(r->hub, &ev);
+	hub_post_here(r->hub, &ev);
 }
 
 /* Ends the sequences that s displaces. Returns what wait_limits_enter does. */
@@ -584,5 +584,7 @@ static void destroy(void *be) { remote_destroy(be); }
 int engine_serve_remote(const struct eng_remote_config *cfg, const struct eng_server_config *srv)
 {
 	static const struct server_backend served = {"remote engine", create, destroy};
-	return server_serve(srv, &served, cfg);
+	struct eng_server_config coarse = *srv;
+	coarse.coarse_timers = true;
+	return server_serve(&coarse, &served, cfg);
 }

@@ -35,7 +35,7 @@ static struct count *of_call(struct remote_call *c)
 static void post(struct remote *r, uint64_t id, const struct proto_counted *m)
 {
 	struct eng_event ev = {.kind = ENG_COUNTED, .id = id, .u.counted = *m};
-	hub_post(r->hub, &ev);
+	hub_post_here(r->hub, &ev);
 }
 
 static void post_error(struct remote *r, uint64_t id, uint8_t error, const char *why)

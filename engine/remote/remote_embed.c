@@ -24,7 +24,7 @@ static void post_values(struct remote_seq *s, const float *values, size_t n)
 {
 	struct eng_event ev = {
 	    .kind = ENG_EMBEDDING, .id = s->node.key, .u.embedding = {.n = (uint16_t)n, .values = values}};
-	hub_post(s->r->hub, &ev);
+	hub_post_here(s->r->hub, &ev);
 }
 
 static bool post_score(struct remote_seq *s, const json_t *root)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/remote/remote_http.h"
-
+#include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,31 +9,14 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/http/curl_library.h"
 #include "base/text.h"
 #include "engine/remote/remote_fault.h"
+#include "engine/remote/remote_http_priv.h"
 
 enum {
 	ERROR_TEXT_MAX = 64 << 10, /* of an error's body */
-	RECEIVE_BYTES = 16 << 10,  /* that a call gets at once */
 	RETRY_AFTER_MAX = 24 * 3600,
 	TOO_LARGE = 100, /* CURLE_TOO_LARGE, of newer versions than the header may be */
-};
-
-struct remote_http {
-	const struct curl_library *lib;
-	CURLM *multi;
-	struct event_base *base;
-	struct event *timer;
-	uint64_t armed_ns, wanted_ns; /* when it fires; when libcurl wants to be called. UINT64_MAX: never */
-	struct list calls, touched;
-	char url[REMOTE_URL_MAX], authorization[REMOTE_KEY_MAX + 32];
-	int n_origin; /* bytes of url up to its path */
-	char *ca;     /* owned, or NULL */
-	size_t n_ca;
-	bool verify, tls;
-	long connect_ms;
-	int depth; /* of settle */
 };
 
 /* A socket that libcurl waits for. */
@@ -177,33 +160,54 @@ static void read_status(struct remote_call *c)
 	c->status = (int)status;
 }
 
+bool remote_call_line(struct remote_call *c, const char *line, size_t n)
+{
+	c->n_head += n;
+	if (c->n_head > REMOTE_HEAD_MAX) {
+		remote_call_fail(c, PROTO_FAULT_HEADERS, "the response's head is too long");
+		return false;
+	}
+	if (n > 5 && memcmp(line, "HTTP/", 5) == 0) { /* the final response may follow others (100, 103) */
+		c->is_stream = false;
+		c->retry_s = 0;
+	} else {
+		read_field(c, line, n);
+	}
+	return true;
+}
+
 static size_t take_head(char *at, size_t one, size_t n, void *ctx)
 {
 	struct remote_call *c = ctx;
 	n *= one;
-	c->n_head += n;
-	if (c->n_head > REMOTE_HEAD_MAX) {
-		remote_call_fail(c, PROTO_FAULT_HEADERS, "the response's head is too long");
-		return 0;
-	}
 	read_status(c);
-	if (n > 5 && memcmp(at, "HTTP/", 5) == 0) { /* the final response may follow others (100, 103) */
-		c->is_stream = false;
-		c->retry_s = 0;
-	} else {
-		read_field(c, at, n);
-	}
-	return n;
+	return remote_call_line(c, at, n) ? n : 0;
 }
 
 /* Keeps the body; of an error its beginning. */
-static size_t keep(struct remote_call *c, const char *at, size_t n, bool error)
+static bool keep(struct remote_call *c, const char *at, size_t n, bool error)
 {
 	size_t left = c->text.max - c->text.len, most = error && left < n ? left : n;
 	if (buf_append(&c->text, at, most) == 0)
-		return n;
+		return true;
 	remote_call_fail(c, PROTO_FAULT_LONG, "the response is too long");
-	return 0;
+	return false;
+}
+
+bool remote_call_bytes(struct remote_call *c, const char *bytes, size_t n)
+{
+	bool good = c->status >= 200 && c->status < 300;
+	if (!good || c->kind == REMOTE_WHOLE)
+		return keep(c, bytes, n, !good);
+	if (!c->is_stream) {
+		remote_call_fail(c, PROTO_FAULT_NO_STREAM, "the response is no event stream");
+		return false;
+	}
+	touch(c);
+	if (c->on_data(c, bytes, n))
+		return true;
+	remote_call_fail(c, PROTO_FAULT_EVENT, "stopped");
+	return false;
 }
 
 static size_t take_body(char *at, size_t one, size_t n, void *ctx)
@@ -212,37 +216,54 @@ static size_t take_body(char *at, size_t one, size_t n, void *ctx)
 	n *= one;
 	if (c->paused)
 		return CURL_WRITEFUNC_PAUSE;
-	bool good = c->status >= 200 && c->status < 300;
-	if (!good || c->kind == REMOTE_WHOLE)
-		return keep(c, at, n, !good);
-	if (!c->is_stream) {
-		remote_call_fail(c, PROTO_FAULT_NO_STREAM, "the response is no event stream");
-		return 0;
-	}
-	touch(c);
-	if (c->on_data(c, at, n))
-		return n;
-	remote_call_fail(c, PROTO_FAULT_EVENT, "stopped");
-	return 0;
+	return remote_call_bytes(c, at, n) ? n : 0;
 }
 
 /* ---- the end of a call ---- */
 
-/* Takes the call out of flight. */
-static void release(struct remote_call *c)
+static void drop_easy(struct remote_call *c)
 {
 	struct remote_http *h = c->http;
+	if (c->easy == NULL)
+		return;
 	h->lib->curl_multi_remove_handle(h->multi, c->easy);
 	h->lib->curl_easy_cleanup(c->easy);
 	h->lib->curl_slist_free_all(c->lines);
+	c->easy = c->lines = NULL;
+}
+
+/* Takes the call out of flight. */
+static void release(struct remote_call *c)
+{
+	drop_easy(c);
+	remote_plain_drop(c);
 	list_remove(&c->node);
 	list_remove(&c->touched);
-	c->easy = c->lines = NULL;
+	list_remove(&c->over);
 	c->http = NULL;
+}
+
+/* It is connected: the socket outlives libcurl's. False: it can't be used. */
+static bool adopt(struct remote_call *c)
+{
+	curl_socket_t own = CURL_SOCKET_BAD;
+	c->connecting = false;
+	c->http->lib->curl_easy_getinfo(c->easy, CURLINFO_ACTIVESOCKET, &own);
+	int fd = own != CURL_SOCKET_BAD ? fcntl(own, F_DUPFD_CLOEXEC, 0) : (errno = ENOTCONN, -1);
+	if (fd >= 0) {
+		drop_easy(c);
+		if (remote_plain_adopt(c->http, c, fd) == 0)
+			return true;
+		errno = ENOMEM;
+	}
+	remote_call_fail(c, PROTO_FAULT_CONNECT, strerror(errno));
+	return false;
 }
 
 static void end(struct remote_call *c, CURLcode code)
 {
+	if (c->connecting && code == CURLE_OK && adopt(c))
+		return;
 	const struct curl_library *lib = c->http->lib;
 	if (c->status != 0 && (c->status < 200 || c->status >= 300))
 		judge_status(c);
@@ -279,9 +300,22 @@ static void take_ends(struct remote_http *h)
 	}
 }
 
-/* After each call of libcurl's that may have moved bytes. What follows may start, stop and resume calls, which comes
- * here again: the outermost does it all. */
-static void settle(struct remote_http *h)
+void remote_call_over(struct remote_call *c)
+{
+	if (list_empty(&c->over))
+		list_push_back(&c->http->over, &c->over);
+}
+
+static void take_over(struct remote_http *h)
+{
+	while (!list_empty(&h->over)) {
+		struct remote_call *c = list_entry(h->over.next, struct remote_call, over);
+		list_remove(&c->over);
+		end(c, CURLE_OK);
+	}
+}
+
+void remote_http_settle(struct remote_http *h)
 {
 	if (h->depth > 0)
 		return;
@@ -289,6 +323,7 @@ static void settle(struct remote_http *h)
 	do {
 		tell_progress(h);
 		take_ends(h);
+		take_over(h);
 	} while (!list_empty(&h->touched));
 	h->depth--;
 }
@@ -299,7 +334,7 @@ static void act(struct remote_http *h, curl_socket_t fd, int what)
 {
 	int running;
 	h->lib->curl_multi_socket_action(h->multi, fd, what, &running);
-	settle(h);
+	remote_http_settle(h);
 }
 
 static void arm(struct remote_http *h, uint64_t at_ns)
@@ -413,6 +448,9 @@ int remote_http_create(struct event_base *base, const struct remote_http_config 
 	h->armed_ns = h->wanted_ns = UINT64_MAX;
 	list_init(&h->calls);
 	list_init(&h->touched);
+	list_init(&h->over);
+	list_init(&h->idle);
+	h->idle_most = cfg->connections + 1;
 	int rc = copy_config(h, cfg, err);
 	if (rc == 0) {
 		h->timer = evtimer_new(base, on_timer, h);
@@ -433,6 +471,7 @@ void remote_http_destroy(struct remote_http *h)
 	if (h == NULL)
 		return;
 	BUG_IF(!list_empty(&h->calls), "remote: a call is going");
+	remote_plain_forget(h);
 	if (h->multi != NULL)
 		h->lib->curl_multi_cleanup(h->multi);
 	if (h->timer != NULL)
@@ -453,11 +492,16 @@ static bool add_line(struct remote_call *c, const struct curl_library *lib, cons
 	return true;
 }
 
+const char *remote_call_accept(const struct remote_call *c)
+{
+	const char *type = c->kind == REMOTE_STREAM ? "text/event-stream" : "application/json";
+	return c->accept != NULL ? c->accept : type;
+}
+
 static bool add_accept(struct remote_call *c, const struct remote_http *h)
 {
 	char line[64];
-	const char *type = c->kind == REMOTE_STREAM ? "text/event-stream" : "application/json";
-	snprintf(line, sizeof line, "Accept: %s", c->accept != NULL ? c->accept : type);
+	snprintf(line, sizeof line, "Accept: %s", remote_call_accept(c));
 	return add_line(c, h->lib, line);
 }
 
@@ -492,7 +536,7 @@ static void set_up(struct remote_call *c, const struct remote_http *h, const cha
 	lib->curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
 	lib->curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->lines);
 	lib->curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, h->connect_ms);
-	lib->curl_easy_setopt(e, CURLOPT_BUFFERSIZE, (long)RECEIVE_BYTES);
+	lib->curl_easy_setopt(e, CURLOPT_BUFFERSIZE, (long)REMOTE_RECEIVE_BYTES);
 	lib->curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, take_head);
 	lib->curl_easy_setopt(e, CURLOPT_HEADERDATA, c);
 	lib->curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_body);
@@ -500,7 +544,8 @@ static void set_up(struct remote_call *c, const struct remote_http *h, const cha
 	lib->curl_easy_setopt(e, CURLOPT_ERRORBUFFER, c->said);
 	lib->curl_easy_setopt(e, CURLOPT_PRIVATE, c);
 	lib->curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, c->fresh ? 1L : 0L);
-	if (c->body != NULL) {
+	lib->curl_easy_setopt(e, CURLOPT_CONNECT_ONLY, c->connecting ? 1L : 0L);
+	if (c->body != NULL && !c->connecting) {
 		lib->curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)c->n_body);
 		lib->curl_easy_setopt(e, CURLOPT_POSTFIELDS, c->body);
 	}
@@ -514,7 +559,7 @@ static void reset(struct remote_call *c)
 	if (c->text.max == 0)
 		buf_init(&c->text, c->kind == REMOTE_WHOLE ? REMOTE_BODY_MAX : ERROR_TEXT_MAX);
 	buf_clear(&c->text, 0);
-	c->paused = c->failed = c->is_stream = false;
+	c->paused = c->failed = c->is_stream = c->connecting = false;
 	c->status = 0;
 	c->n_head = 0;
 	c->retry_s = 0;
@@ -522,28 +567,43 @@ static void reset(struct remote_call *c)
 	c->lines = NULL;
 	list_init(&c->node);
 	list_init(&c->touched);
+	list_init(&c->over);
 }
 
-int remote_call_start(struct remote_http *h, struct remote_call *c)
+/* Gives the call to libcurl. */
+static int start_easy(struct remote_http *h, struct remote_call *c)
 {
 	char url[2 * REMOTE_URL_MAX];
-	BUG_IF(c->http != NULL, "remote: a call is started twice");
 	snprintf(url, sizeof url, "%.*s%s", c->at_origin ? h->n_origin : (int)sizeof h->url, h->url, c->path);
-	reset(c);
 	c->easy = h->lib->curl_easy_init();
 	if (c->easy != NULL && add_lines(c, h)) {
 		set_up(c, h, url);
-		if (h->lib->curl_multi_add_handle(h->multi, c->easy) == CURLM_OK) {
-			c->http = h;
-			list_push_back(&h->calls, &c->node);
+		if (h->lib->curl_multi_add_handle(h->multi, c->easy) == CURLM_OK)
 			return 0;
-		}
 	}
 	h->lib->curl_slist_free_all(c->lines);
 	if (c->easy != NULL)
 		h->lib->curl_easy_cleanup(c->easy);
 	c->easy = c->lines = NULL;
 	return SL_ENOMEM;
+}
+
+int remote_http_connect(struct remote_http *h, struct remote_call *c)
+{
+	c->connecting = true;
+	return start_easy(h, c);
+}
+
+int remote_call_start(struct remote_http *h, struct remote_call *c)
+{
+	BUG_IF(c->http != NULL, "remote: a call is started twice");
+	reset(c);
+	int rc = c->kind == REMOTE_STREAM && !h->tls ? remote_plain_start(h, c) : start_easy(h, c);
+	if (rc != 0)
+		return rc;
+	c->http = h;
+	list_push_back(&h->calls, &c->node);
+	return 0;
 }
 
 void remote_call_stop(struct remote_call *c)
@@ -566,6 +626,9 @@ void remote_call_pause(struct remote_call *c, bool pause)
 	c->paused = pause;
 	if (pause) /* the next bytes find it so */
 		return;
-	h->lib->curl_easy_pause(c->easy, CURLPAUSE_CONT);
-	settle(h);
+	remote_plain_resume(c);
+	if (c->easy != NULL) {
+		h->lib->curl_easy_pause(c->easy, CURLPAUSE_CONT);
+		remote_http_settle(h);
+	}
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests to the upstream: libcurl's multi interface on the engine's event loop. Connections are kept and shared; over
- * TLS they speak HTTP/2 if the upstream does, and then carry many requests each. Redirects are not followed and proxies
- * of the environment are not used, so the key reaches no other host.
+ * TLS they speak HTTP/2 if the upstream does, and then carry many requests each. Streams without TLS are read without
+ * libcurl once they are connected (remote_plain.c). Redirects are not followed and proxies of the environment are not
+ * used, so the key reaches no other host.
  *
  * libcurl must not be called from within its own callbacks. So a call's bytes are taken there and nothing else; what
  * follows from them happens in on_progress and on_end, which run outside, where calls may be started and stopped.
@@ -34,6 +35,7 @@ enum {
 
 struct event_base;
 struct remote_http;
+struct remote_plain;
 
 struct remote_http_config {
 	const char *url; /* without a trailing slash */
@@ -65,9 +67,10 @@ struct remote_call {
 	void (*on_end)(struct remote_call *c);
 
 	struct remote_http *http; /* NULL: not going */
-	struct list node, touched;
+	struct list node, touched, over;
 	void *easy, *lines;
-	bool paused, failed;
+	struct remote_plain *conn; /* without TLS, once it is connected */
+	bool paused, failed, connecting;
 	int status;         /* 0: no byte of a response came */
 	size_t n_head;      /* bytes of the response's head so far */
 	bool is_stream;     /* its type is text/event-stream */

@@ -176,7 +176,7 @@ static void send_frame(struct remote_seq *s, uint32_t most)
 	if (remote_answer_look(&s->answer, most, f) != 0)
 		return;
 	ev.u.tokens = f->tokens;
-	hub_post(r->hub, &ev);
+	hub_post_here(r->hub, &ev);
 	remote_answer_drop(&s->answer, f);
 	s->credit -= f->tokens.n;
 	count_pace(s, f->tokens.n);
@@ -199,7 +199,7 @@ static void send_end(struct remote_seq *s)
 					    .stop_at = c->stop_at,
 					    .n_completion = c->n_deltas}};
 	if (s->asked.n > 1)
-		hub_post(s->r->hub, &ev);
+		hub_post_here(s->r->hub, &ev);
 }
 
 /* Sends what credit and pace allow. Returns when pace allows more. */

@@ -16,6 +16,8 @@
 static atomic_int listed, closed, begun;
 static atomic_size_t flooded;
 static atomic_bool dead;              /* connections are closed at once */
+static atomic_bool tires;             /* those that are kept are closed at their second request */
+static atomic_int n_kept;             /* connections that have got a request for "kept" */
 static _Atomic(const char *) metrics; /* the response to a request for them; NULL: none comes; "": without end */
 static atomic_int looked;             /* requests for them */
 
@@ -69,6 +71,20 @@ static void answer_metrics(int fd)
 /* What it answers to the question for tokens. */
 static _Atomic(const char *) tokens_reply;
 static atomic_int counted;
+/* In chunks, on a connection that stays. */
+static bool answer_kept(int fd, int nth)
+{
+	static const char body[] = WORD("one ") STOP;
+	char all[1024];
+	n_kept += nth == 0;
+	if (nth > 0 && tires)
+		return false;
+	snprintf(all, sizeof all,
+		 "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n",
+		 sizeof body - 1, body);
+	return put(fd, all); /* at once: the response ends with the answer */
+}
 
 static void answer(int fd, const char *text)
 {
@@ -85,7 +101,7 @@ static void answer(int fd, const char *text)
 	if (strncmp(text, "GET ", 4) == 0) {
 		listed++;
 		put(fd, HEAD("application/json") "{\"data\":[{\"id\":\"fine\"},{\"id\":\"waits\"},{\"id\":\"floods\"},{"
-						 "\"id\":\"auto\"}]}");
+						 "\"id\":\"auto\"},{\"id\":\"kept\"}]}");
 		return;
 	}
 	begun++;
@@ -111,7 +127,10 @@ static void *serve_one(void *arg)
 	char text[16384];
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-	if (!dead && read_request(fd, text, sizeof text))
+	bool stays = !dead && read_request(fd, text, sizeof text);
+	for (int nth = 0; stays && strstr(text, "\"kept\"") != NULL; nth++)
+		stays = answer_kept(fd, nth) && read_request(fd, text, sizeof text);
+	if (stays)
 		answer(fd, text);
 	close(fd);
 	return NULL;
@@ -292,6 +311,43 @@ static void without_credit_nothing_is_read(void **state)
 	client_cancel(r.c, 1);
 	assert_int_equal(client_until_done(r.c, 1, NULL, NULL).finish, PROTO_FINISH_CANCELLED);
 	await(&closed, before + 1);
+	stop(&r);
+}
+
+static void an_answer_of_one_word(struct running *r, uint64_t id)
+{
+	uint32_t n = 0;
+	submit(r->c, id, 3);
+	client_expect(r->c, PROTO_QUEUED);
+	client_credit(r->c, id, 10);
+	struct proto_done done = client_until_done(r->c, id, NULL, &n);
+	assert_int_equal(done.finish, PROTO_FINISH_STOP);
+	assert_int_equal(n, 1);
+}
+
+/* A connection carries one request after the other. If the upstream closes it as the next one comes, that is sent again
+ * on another, which is no fault. */
+static void connections_are_kept(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	start(&r, &cfg);
+	await_state(r.c, 3, PROTO_MODEL_READY);
+	int before = n_kept;
+	for (uint64_t id = 1; id <= 3; id++)
+		an_answer_of_one_word(&r, id);
+	assert_int_equal(n_kept, before + 1);
+	before = n_kept;
+	tires = true;
+	for (uint64_t id = 4; id <= 6; id++)
+		an_answer_of_one_word(&r, id);
+	assert_int_equal(n_kept, before + 3);
+	tires = false;
+	struct proto_stats s = client_stats(r.c);
+	assert_int_equal(s.upstream.retries, 0);
+	for (int i = 0; i < PROTO_FAULTS; i++)
+		assert_int_equal(s.upstream.faults[i], 0);
 	stop(&r);
 }
 
@@ -673,6 +729,7 @@ int main(void)
 	    cmocka_unit_test(an_answer),
 	    cmocka_unit_test(tokens_follow_credit),
 	    cmocka_unit_test(without_credit_nothing_is_read),
+	    cmocka_unit_test(connections_are_kept),
 	    cmocka_unit_test(others_wait_for_a_connection),
 	    cmocka_unit_test(it_dies_and_comes_back),
 	    cmocka_unit_test(what_others_have_it_do_counts),
