@@ -121,7 +121,7 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(B)/gateway/api/www_files.o
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 # Of the program sluice-bench alone. `sluice plan` uses the load's descriptions.
 BENCH_OBJ := $(filter $(B)/cmd/bench/% $(B)/cmd/load/%,$(CMD_OBJ))
-PLAN_OBJ := $(addprefix $(B)/cmd/load/,arrivals.o workload.o load_trace.o sweep.o)
+PLAN_OBJ := $(addprefix $(B)/cmd/load/,arrivals.o workload.o load_trace.o sweep.o histogram.o)
 TEST_SRC := $(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c tests/kernels/test_*.c tests/sim/test_*.c)
 TEST_BIN := $(TEST_SRC:%.c=$(B)/%)
 # These replace functions of the library, each for itself only, or their own bytes are a key (seen.h).

@@ -60,6 +60,12 @@ static bool read_time(const char *text, double *out)
 	return s < 61 && end[0] == 'Z' && end[1] == '\0';
 }
 
+static double time_of(const json_t *o, const char *name)
+{
+	const json_t *v = json_object_get(o, name);
+	return json_is_number(v) && json_number_value(v) > 0 ? json_number_value(v) : 0;
+}
+
 /* A record of log.requests. */
 static int read_record(const struct reading *r, const json_t *o, struct trace_item *out, bool *is_one)
 {
@@ -74,6 +80,10 @@ static int read_record(const struct reading *r, const json_t *o, struct trace_it
 		return bad(r, "tokens_in, tokens_out or tokens_cached is no number of tokens");
 	out->at -= json_is_number(e2e) ? json_number_value(e2e) / 1000 : 0;
 	out->work.prefix = hash_of(json_object_get(o, "tenant"));
+	out->work.n_left = out->work.n_prompt + out->work.n_answer;
+	out->ttft_ms = time_of(o, "ttft_ms");
+	out->itl_ms = time_of(o, "itl_ms");
+	out->itl_max_ms = time_of(o, "itl_max_ms");
 	return 0;
 }
 

@@ -19,6 +19,7 @@ enum { WORKLOAD_MAX_KINDS = 16, WORKLOAD_MAX_TOKENS = 1000000, TRACE_MAX_ITEMS =
 struct work {
 	uint32_t n_prompt, n_answer;
 	uint32_t n_shared; /* of the prompt: its beginning, the same for all that have this prefix */
+	uint32_t n_left;   /* tokens that it leaves for later ones with this prefix; 0: n_shared */
 	uint64_t prefix;
 };
 
@@ -42,6 +43,7 @@ int work_write(const struct work *w, struct load_random *r, struct sl_buf *out);
 struct trace_item {
 	double at; /* seconds since the first */
 	struct work work;
+	double ttft_ms, itl_ms, itl_max_ms; /* of a record; 0: it has none */
 };
 
 /* Recorded traffic, sorted by time. */

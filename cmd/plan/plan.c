@@ -13,12 +13,14 @@
 #include "base/json/json_out.h"
 #include "cmd/config/cmd.h"
 #include "cmd/plan/plan_ask.h"
+#include "cmd/plan/plan_compare.h"
 #include "cmd/plan/plan_roles.h"
 
 enum { MAX_ARRANGEMENTS = 16, STEP_TOKENS = 256, LEAST_CHUNK = 64 };
 
 static const char usage[] =
-    "usage: sluice plan MODEL [--mix WEIGHT:PROMPT:ANSWER,… | --trace FILE] [--share N] [--prefixes N]\n"
+    "usage: sluice plan MODEL --compare FILE [--threads N] [--sequences N] [--kv TYPE] [--kv-memory MIB] [--json]\n"
+    "       sluice plan MODEL [--mix WEIGHT:PROMPT:ANSWER,… | --trace FILE] [--share N] [--prefixes N]\n"
     "              [--arrivals poisson|even|gamma:SHAPE|burst:N] [--slo-ttft MS] [--slo-tpot MS]\n"
     "              [--slo-total MS] [--good PERCENT] [--threads N] [--sequences N] [--kv TYPE]\n"
     "              [--kv-memory MIB] [--seed N] [--json]\n"
@@ -26,6 +28,9 @@ static const char usage[] =
     "Measures what steps of MODEL take on this machine and simulates engines that take as long, under the traffic\n"
     "described or recorded: how many requests per second each arrangement carries while PERCENT of them stay\n"
     "within the targets. Nothing is served, and no server is needed.\n"
+    "\n"
+    "  --compare FILE  simulates the requests in a server's log.requests at their own times, by one engine with the\n"
+    "                  default settings, and prints the latencies in the file beside the simulated ones\n"
     "\n"
     "  --mix           kinds of requests, in tokens (1:512:128)\n"
     "  --trace FILE    recorded traffic, replayed at various speeds: a file of log.requests, or lines of\n"
@@ -148,6 +153,20 @@ static int print_json(const struct tried *all, int n, const struct plan_ask *a)
 	return rc == 0 ? 0 : complain(1, "out of memory");
 }
 
+/* The simulation beside records. */
+static int compare(const struct plan_ask *a, const struct plan_costs *whole)
+{
+	struct compare found;
+	const struct plan_box box = plan_box_of(a, whole, 1);
+	if (compare_run(a, &box, &found) != 0)
+		return complain(1, "out of memory");
+	plan_progress("");
+	if (found.ttft.n == 0)
+		return complain(1, "%s: no line has ttft_ms: these are no records of log.requests", a->records);
+	compare_print(&found, a->json);
+	return 0;
+}
+
 static int plan(struct plan_ask *a, struct tried *all)
 {
 	struct plan_costs whole, half;
@@ -155,11 +174,14 @@ static int plan(struct plan_ask *a, struct tried *all)
 	int n_threads = (int)a->threads;
 	plan_progress("measuring steps …");
 	if (plan_costs_measure(a->model, a->kv, n_threads, 0, &whole, &err) != 0 ||
-	    (n_threads > 1 && plan_costs_measure(a->model, a->kv, n_threads / 2, n_threads / 2, &half, &err) != 0))
+	    (n_threads > 1 && a->records == NULL &&
+	     plan_costs_measure(a->model, a->kv, n_threads / 2, n_threads / 2, &half, &err) != 0))
 		return complain(1, "%s", err.text);
 	if (plan_longest(a) > whole.n_ctx)
 		return complain(1, "a request of %d tokens does not fit into the model's context of %d",
 				plan_longest(a), whole.n_ctx);
+	if (a->records != NULL)
+		return compare(a, &whole);
 	int n = list_all(a, &whole, n_threads > 1 ? &half : NULL, n_threads, all);
 	for (int i = 0; i < n; i++) {
 		char line[64];
@@ -186,7 +208,8 @@ int cmd_plan(int argc, char **argv)
 	plan_ask_init(&a);
 	a.command = "sluice plan";
 	a.usage = usage;
-	int rc = plan_ask_parse(&a, argc, argv, NULL, 0);
+	const struct plan_option own[] = {{"compare", NULL, &a.records, 0, 0}};
+	int rc = plan_ask_parse(&a, argc, argv, own, 1);
 	if (rc == 0)
 		rc = plan(&a, all);
 	plan_ask_dispose(&a);

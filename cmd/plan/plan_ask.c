@@ -18,7 +18,7 @@ enum {
 	MOST_REQUESTS = 3000,
 	MOST_TRACED = 20000,
 	MINUTE_S = 60,
-	STEP_TOKENS = 256,
+	STEP_TOKENS = 128, /* engine.step_tokens on a processor */
 	MOST_OPTIONS = 32
 };
 
@@ -43,6 +43,7 @@ static int check(struct plan_ask *a)
 	struct sl_err err = {0};
 	if (a->model == NULL)
 		return complain(a, CMD_EXIT_USAGE, "which model file?");
+	a->trace_path = a->records != NULL ? a->records : a->trace_path;
 	if (workload_parse_mix(a->mix, &a->work) != 0)
 		return complain(a, CMD_EXIT_USAGE, "--mix needs WEIGHT:PROMPT:ANSWER,…, at most %d",
 				WORKLOAD_MAX_KINDS);
@@ -151,10 +152,20 @@ struct plan_request *plan_traffic(const struct plan_ask *a, double rate, size_t 
 
 /* ---- what an arrangement carries ---- */
 
+/* Beside the steps, on a processor of 2024: planning and reporting a step; a token's way to the gateway; tokenizing,
+ * for each token; from the engine's count of a prompt to the gateway's credit. */
+static const double step_ns = 50e3, token_ns = 3e3, text_ns = 1e3;
+enum { link_ns = 150000 };
+
 struct plan_box plan_box_of(const struct plan_ask *a, const struct plan_costs *c, double share_of_memory)
 {
 	double pages = a->kv_memory * share_of_memory * (1 << 20) / (c->kv_bytes * PLAN_PAGE);
 	return (struct plan_box){.cost = c->cost,
+				 .curve = c->curve,
+				 .step_ns = step_ns,
+				 .token_ns = c->draw_ns + token_ns,
+				 .text_ns = text_ns,
+				 .link_ns = link_ns,
 				 .step_tokens = STEP_TOKENS,
 				 .max_sequences = (uint32_t)a->sequences,
 				 .n_pages = pages < 1e9 ? (uint32_t)pages : 1000000000,

@@ -13,6 +13,7 @@ struct plan_ask {
 	const char *command; /* for messages: "sluice plan" */
 	const char *usage;
 	const char *model, *mix, *trace_path, *kv, *arrivals_text;
+	const char *records; /* to be compared with the simulation; NULL: none */
 	struct workload work;
 	struct arrivals arrivals;
 	struct load_trace trace;

@@ -8,12 +8,14 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "engine/sched/cost.h"
+#include "cmd/plan/plan_curve.h"
 
 struct plan_costs {
-	struct cost cost;
-	double kv_bytes; /* per token */
-	int n_ctx;       /* of the model's training */
+	struct plan_curve curve;
+	struct cost cost; /* the same as an engine learns it */
+	double draw_ns;   /* of one token from its logits */
+	double kv_bytes;  /* per token */
+	int n_ctx;        /* of the model's training */
 };
 
 /* Steps of n_threads. n_beside: while another process runs one-row steps on so many threads; 0: alone. *err. The model

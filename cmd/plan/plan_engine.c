@@ -9,8 +9,11 @@ enum { MOST_PREFIXES = 512, AGE_MS = 2000, STARVE_MS = 10000 };
 
 struct plan_seq {
 	struct sched_seq s;
-	struct list node; /* of the engine's */
+	struct list node;   /* of the engine's */
+	struct list coming; /* of those without credit */
 	struct plan_request *r;
+	uint64_t due_ns; /* without credit: when its prompt is tokenized; once counted, when the credit comes */
+	bool counted;
 	uint32_t n_answer, n_made, n_there;
 	uint32_t n_draft; /* of the step that runs */
 };
@@ -25,13 +28,15 @@ struct plan_engine {
 	struct plan_events events;
 	struct sched *sched;
 	struct sched_tenants tenants;
-	struct list seqs; /* struct plan_seq */
+	struct list seqs;   /* struct plan_seq */
+	struct list coming; /* of them, by their arrival: without credit */
 	uint32_t n_seqs, n_pages_used;
 	struct prefix prefixes[MOST_PREFIXES];
 	int n_prefixes;
 	uint64_t order, n_prefilled, n_decoded;
 	struct load_random random; /* for drafts: the same in every run */
 	struct sched_plan plan;    /* of the step that runs */
+	struct plan_step now;      /* the same */
 	uint64_t end_ns;           /* of it; UINT64_MAX: none */
 	double decode_step_ns;     /* average of steps without prompts */
 };
@@ -55,8 +60,11 @@ uint32_t plan_engine_has(const struct plan_engine *e, const struct work *w)
 	const struct prefix *p = w->n_shared >= PLAN_PAGE ? find(e, w->prefix) : NULL;
 	uint32_t n = p == NULL ? 0 : p->n_tokens < w->n_shared ? p->n_tokens : w->n_shared;
 	n = n < w->n_prompt ? n : w->n_prompt - 1;
-	return n / PLAN_PAGE * PLAN_PAGE;
+	return n < PLAN_PAGE ? 0 : n; /* a page whose beginning is the same is copied */
 }
+
+/* How much of a request's text later ones may find. */
+static uint32_t leaves(const struct work *w) { return w->n_left > 0 ? w->n_left : w->n_shared; }
 
 /* A new entry, or that which was not used for the longest time. */
 static struct prefix *take_entry(struct plan_engine *e)
@@ -69,16 +77,18 @@ static struct prefix *take_entry(struct plan_engine *e)
 	return oldest;
 }
 
-static void keep(struct plan_engine *e, const struct work *w, uint64_t now_ns)
+/* So many tokens of w are in pages. */
+static void keep(struct plan_engine *e, const struct work *w, uint32_t n_past, uint64_t now_ns)
 {
-	if (w->n_shared < PLAN_PAGE)
+	const uint32_t n = n_past < leaves(w) ? n_past : leaves(w);
+	if (n < PLAN_PAGE)
 		return;
 	struct prefix *p = find(e, w->prefix);
 	if (p == NULL) {
 		p = take_entry(e);
 		*p = (struct prefix){.id = w->prefix};
 	}
-	p->n_tokens = p->n_tokens > w->n_shared ? p->n_tokens : w->n_shared;
+	p->n_tokens = p->n_tokens > n ? p->n_tokens : n;
 	p->used = now_ns;
 }
 
@@ -94,12 +104,17 @@ static void wake(struct plan_engine *e, uint64_t now_ns)
 	}
 }
 
-static bool is_computing(const struct plan_engine *e, const struct plan_seq *than)
+/* Does another one compute what `than` shares with it, beyond the n tokens that are there? */
+static bool is_computing(const struct plan_engine *e, const struct plan_seq *than, uint32_t n)
 {
+	const uint32_t mine = than->r->work.n_shared;
+	if (n + PLAN_PAGE > mine)
+		return false;
 	list_each(it, &e->seqs) {
 		const struct plan_seq *q = list_entry(it, struct plan_seq, node);
+		const uint32_t its = leaves(&q->r->work), both = its < mine ? its : mine;
 		if (q != than && q->s.started && q->s.prefilling && q->r->work.prefix == than->r->work.prefix &&
-		    q->r->work.n_shared >= PLAN_PAGE && q->s.n_past < q->r->work.n_shared)
+		    q->s.n_past < both && n + PLAN_PAGE <= both)
 			return true;
 	}
 	return false;
@@ -118,7 +133,7 @@ static void look(void *ctx, struct sched_seq *s, struct sched_look *out)
 	struct plan_engine *e = ctx;
 	struct plan_seq *q = seq_of(s);
 	*out = (struct sched_look){.n_cached = would_have(e, q)};
-	out->blocked = q->r->work.n_shared >= PLAN_PAGE && out->n_cached == 0 && is_computing(e, q);
+	out->blocked = is_computing(e, q, out->n_cached);
 }
 
 static uint32_t pages_back(void *ctx, const struct sched_seq *s)
@@ -176,10 +191,39 @@ static uint32_t n_accepted(struct plan_engine *e, const struct plan_seq *q)
 	return n;
 }
 
+/* Rows of the step that runs from which tokens are drawn, to be told or compared with a draft's. */
+static uint32_t n_drawn(const struct plan_engine *e)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < e->plan.n_run; i++)
+		if (e->plan.run[i]->n_left == e->plan.run[i]->n_tokens)
+			n += 1 + seq_of(e->plan.run[i])->n_draft;
+	return n;
+}
+
 /* As the engine averages it. */
 static void measure(struct plan_engine *e, double took_ns)
 {
 	e->decode_step_ns += e->decode_step_ns > 0 ? (took_ns - e->decode_step_ns) / 8 : took_ns;
+}
+
+/* An engine takes mail and credit between two steps, so what comes while one runs is counted after it, and the
+ * gateway's credit comes during the next one. */
+static void take_credit(struct plan_engine *e, uint64_t now_ns)
+{
+	list_each_safe(it, tmp, &e->coming) {
+		struct plan_seq *q = list_entry(it, struct plan_seq, coming);
+		if (q->due_ns <= now_ns && !q->counted) {
+			q->counted = true;
+			q->due_ns = now_ns + e->box.link_ns;
+		}
+		if (q->due_ns > now_ns)
+			continue;
+		list_remove(&q->coming);
+		q->s.credit = true;
+		q->s.served_ns = now_ns; /* it could not be served earlier */
+		sched_update(e->sched, &q->s, now_ns);
+	}
 }
 
 void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
@@ -188,6 +232,8 @@ void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 	struct cost_past past = {0};
 	uint32_t rows = 0;
 	bool evicted = true;
+	if (e->end_ns == UINT64_MAX)
+		take_credit(e, now_ns);
 	/* A plan that only evicts is followed by one that runs. */
 	for (int i = 0; i < 2 && rows == 0 && evicted && e->end_ns == UINT64_MAX && e->n_seqs > 0; i++) {
 		sched_plan(e->sched, &owner, &e->box.cost, e->box.n_pages - e->n_pages_used, now_ns, &e->plan);
@@ -213,19 +259,31 @@ void plan_engine_start(struct plan_engine *e, uint64_t now_ns)
 	}
 	if (rows == 0)
 		return;
-	const double took_ns = cost_step_ns(&e->box.cost, rows, past);
-	e->end_ns = now_ns + (uint64_t)took_ns + 1;
+	e->now = (struct plan_step){.rows = rows, .wanted = n_drawn(e), .past = past};
+	e->now.ns = e->box.curve.n > 0 ? plan_curve_ns(&e->box.curve, &e->now) : cost_step_ns(&e->box.cost, rows, past);
+	e->end_ns = now_ns + (uint64_t)(e->now.ns + e->box.step_ns + e->box.token_ns * e->now.wanted) + 1;
 	e->n_decoded += e->plan.n_decode;
 	if (e->plan.n_prefill == 0)
-		measure(e, took_ns);
+		measure(e, e->now.ns);
 }
 
-uint64_t plan_engine_busy_until(const struct plan_engine *e) { return e->end_ns; }
+uint64_t plan_engine_next(const struct plan_engine *e)
+{
+	uint64_t at = e->end_ns;
+	if (at != UINT64_MAX)
+		return at;
+	list_each(it, &e->coming) {
+		const struct plan_seq *q = list_entry(it, const struct plan_seq, coming);
+		at = q->due_ns < at ? q->due_ns : at;
+	}
+	return at;
+}
 
 static void drop(struct plan_engine *e, struct plan_seq *q)
 {
 	e->n_pages_used -= q->s.n_pages;
 	e->n_seqs--;
+	list_remove(&q->coming);
 	sched_remove(e->sched, &q->s);
 	sched_tenant_leave(&e->tenants, q->s.tenant);
 	list_remove(&q->node);
@@ -239,8 +297,12 @@ static void token(struct plan_engine *e, struct plan_seq *q, uint64_t now_ns)
 	q->s.prefilling = false;
 	q->n_made++;
 	r->n_made++;
+	const uint64_t gap = r->first_ns == 0 ? 0 : now_ns - r->last_ns;
 	r->first_ns = r->first_ns == 0 ? now_ns : r->first_ns;
 	r->last_ns = now_ns;
+	r->longest_ns = gap > r->longest_ns ? gap : r->longest_ns;
+	if (e->events.gap != NULL && r->n_made > 1)
+		e->events.gap(e->events.ctx, gap);
 	if (q->n_made < q->n_answer) {
 		sched_update(e->sched, &q->s, now_ns);
 		return;
@@ -266,20 +328,23 @@ void plan_engine_finish(struct plan_engine *e)
 {
 	uint64_t now = e->end_ns;
 	bool kept = false;
+	if (now == UINT64_MAX)
+		return;
 	e->end_ns = UINT64_MAX;
+	if (e->box.curve.n > 0)
+		cost_learn(&e->box.cost, e->now.rows, e->now.past, e->now.ns);
 	for (uint32_t i = 0; i < e->plan.n_run; i++) {
 		struct plan_seq *q = seq_of(e->plan.run[i]);
 		struct sched_seq *s = &q->s;
 		if (s->n_tokens == 0)
 			continue;
-		bool was_short = s->n_past < q->r->work.n_shared;
+		const bool more = s->n_past < leaves(&q->r->work);
 		s->n_past += s->n_tokens;
 		s->n_left -= s->n_tokens;
 		s->served_ns = now;
-		if (was_short && s->n_past >= q->r->work.n_shared) {
-			keep(e, &q->r->work, now);
-			kept = true;
-		}
+		if (more)
+			keep(e, &q->r->work, s->n_past, now);
+		kept = kept || (more && s->prefilling);
 		if (s->n_left == 0)
 			tokens(e, q, now);
 		else
@@ -302,7 +367,7 @@ int plan_engine_add(struct plan_engine *e, struct plan_request *r, uint32_t n_an
 	q->s = (struct sched_seq){.order = ++e->order,
 				  .served_ns = now_ns,
 				  .width = 1,
-				  .credit = true,
+				  .credit = e->box.link_ns == 0 || n_there > 0,
 				  .prefilling = true,
 				  .n_left = r->work.n_prompt + r->n_made,
 				  .tenant = sched_tenant_enter(&e->tenants, 1, 0)};
@@ -312,6 +377,10 @@ int plan_engine_add(struct plan_engine *e, struct plan_request *r, uint32_t n_an
 		sl_free(q);
 		return SL_ENOMEM;
 	}
+	q->due_ns = now_ns + (uint64_t)(e->box.text_ns * r->work.n_prompt);
+	list_init(&q->coming);
+	if (!q->s.credit)
+		list_push_back(&e->coming, &q->coming);
 	list_push_back(&e->seqs, &q->node);
 	e->n_seqs++;
 	return 0;
@@ -328,6 +397,7 @@ int plan_engine_create(const struct plan_box *box, const struct plan_events *eve
 	e->end_ns = UINT64_MAX;
 	e->random.state = 1;
 	list_init(&e->seqs);
+	list_init(&e->coming);
 	const struct sched_config cfg = {.step_tokens = box->step_tokens,
 					 .max_sequences = box->max_sequences,
 					 .kv = kv_groups_one(PLAN_PAGE, 1),

@@ -15,12 +15,18 @@
 #include <stdint.h>
 
 #include "cmd/load/workload.h"
+#include "cmd/plan/plan_curve.h"
 #include "engine/sched/sched.h"
 
 enum { PLAN_PAGE = 16 };
 
 struct plan_box {
-	struct cost cost; /* of its steps */
+	struct cost cost;        /* of its steps, as it has learnt them so far */
+	struct plan_curve curve; /* what they take; n 0: what it has learnt, which then stays */
+	/* Beside the steps: each; each token drawn, until it is on its way. What a request waits: tokenized, for each
+	 * token of its prompt; and from there on for the gateway's credit. link_ns 0: it has credit at once. */
+	double step_ns, token_ns, text_ns;
+	uint64_t link_ns;
 	uint32_t step_tokens, max_sequences, n_pages;
 	uint64_t itl_target_ns; /* 0: none */
 	uint32_t max_draft;     /* tokens; 0: no drafts */
@@ -32,6 +38,7 @@ struct plan_request {
 	uint64_t came_ns;
 	struct work work;
 	uint64_t first_ns, last_ns; /* of its tokens; 0: none */
+	uint64_t longest_ns;        /* between two of them */
 	uint32_t n_made;
 };
 
@@ -42,6 +49,7 @@ struct plan_events {
 	void *ctx;
 	/* r has as many tokens as were asked of this engine. It may be added to another one. */
 	void (*done)(void *ctx, struct plan_engine *e, struct plan_request *r, uint64_t now_ns);
+	void (*gap)(void *ctx, uint64_t ns); /* between two tokens of an answer. NULL: not wanted */
 };
 
 /* box is copied. SL_ENOMEM. */
@@ -52,9 +60,9 @@ int plan_engine_add(struct plan_engine *e, struct plan_request *r, uint32_t n_an
 		    uint64_t now_ns);
 /* Begins a step if none runs and there is something to compute. */
 void plan_engine_start(struct plan_engine *e, uint64_t now_ns);
-/* When the step that runs ends; UINT64_MAX: none does. */
-uint64_t plan_engine_busy_until(const struct plan_engine *e);
-/* At that time: its tokens are there. */
+/* When the step that runs ends; if none does, when a request can go on; UINT64_MAX: none waits for a time. */
+uint64_t plan_engine_next(const struct plan_engine *e);
+/* At that time: the tokens of the step that ran, if one did, are there. */
 void plan_engine_finish(struct plan_engine *e);
 uint32_t plan_engine_n_active(const struct plan_engine *e);
 /* Tokens of this prompt that need not be computed. */

@@ -60,6 +60,8 @@ static void on_done(void *ctx, struct plan_engine *e, struct plan_request *r, ui
 		count_answer(s, r);
 }
 
+static void on_gap(void *ctx, uint64_t ns) { histogram_add(((struct sim *)ctx)->a->gaps, ns); }
+
 /* Of engines of one kind: that with the most of the prompt among those with at most two requests more than the least.
  * NULL: there is none. */
 static struct plan_engine *choose(const struct sim *s, bool for_prompts, const struct work *w)
@@ -161,7 +163,7 @@ static uint64_t next_event(const struct sim *s, const struct plan_request *next)
 	if (s->first < s->end && s->on_way[s->first].at_ns < at)
 		at = s->on_way[s->first].at_ns;
 	for (int i = 0; i < s->n_engines; i++)
-		at = plan_engine_busy_until(s->engines[i]) < at ? plan_engine_busy_until(s->engines[i]) : at;
+		at = plan_engine_next(s->engines[i]) < at ? plan_engine_next(s->engines[i]) : at;
 	return at != UINT64_MAX && s->turn_ns < at ? s->turn_ns : at;
 }
 
@@ -173,7 +175,7 @@ static void run(struct sim *s, struct plan_request *all, size_t n)
 		if (now == UINT64_MAX)
 			return;
 		for (int i = 0; i < s->n_engines; i++)
-			if (plan_engine_busy_until(s->engines[i]) <= now)
+			if (plan_engine_next(s->engines[i]) <= now)
 				plan_engine_finish(s->engines[i]);
 		if (s->turn_ns <= now)
 			decide_roles(s, now);
@@ -189,7 +191,7 @@ static void run(struct sim *s, struct plan_request *all, size_t n)
 int plan_simulate(const struct plan_arrangement *a, struct plan_request *all, size_t n, uint64_t *prefilled)
 {
 	struct sim s = {.a = a, .turn_ns = a->roles != NULL ? 0 : UINT64_MAX};
-	const struct plan_events events = {.ctx = &s, .done = on_done};
+	const struct plan_events events = {.ctx = &s, .done = on_done, .gap = a->gaps != NULL ? on_gap : NULL};
 	s.on_way = sl_zalloc_n(n, sizeof *s.on_way);
 	s.rc = s.on_way != NULL ? 0 : SL_ENOMEM;
 	for (int i = 0; i < a->n_engines + a->n_prompt_engines && s.rc == 0; i++) {
@@ -199,7 +201,7 @@ int plan_simulate(const struct plan_arrangement *a, struct plan_request *all, si
 		s.n_engines += s.rc == 0;
 	}
 	for (size_t i = 0; i < n; i++)
-		all[i].first_ns = all[i].last_ns = all[i].n_made = 0;
+		all[i].first_ns = all[i].last_ns = all[i].longest_ns = all[i].n_made = 0;
 	if (s.rc == 0)
 		run(&s, all, n);
 	*prefilled = 0;

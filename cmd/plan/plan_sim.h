@@ -34,6 +34,7 @@ struct plan_arrangement {
 	double handover_ns;              /* for each token */
 	const struct gw_prefill *choice; /* NULL: prompts with more than PLAN_OFFLOAD_TOKENS to compute, always */
 	const struct plan_roles *roles;  /* NULL: they stay. All engines then have the same box */
+	struct histogram *gaps;          /* added to: those between tokens. NULL: not wanted */
 };
 
 /* Simulates until every request of all[n] (sorted by came_ns) has its answer, and fills them in. *prefilled: prompt

@@ -174,15 +174,18 @@ static void traces_of_both_forms(void **state)
 	assert_int_equal(
 	    read_text("{\"time\":\"2026-01-31T23:59:59.900Z\",\"status\":429}\n"
 		      "{\"time\":\"2026-02-01T00:00:01.500Z\",\"tenant\":\"a\",\"e2e_ms\":500,\"tokens_in\":30,"
-		      "\"tokens_cached\":16,\"tokens_out\":0}\n"
+		      "\"tokens_cached\":16,\"tokens_out\":4,\"ttft_ms\":12.5,\"itl_ms\":3,\"itl_max_ms\":7.25}\n"
 		      "{\"time\":\"2026-01-31T23:59:59.750Z\",\"e2e_ms\":250,\"tokens_in\":7,\"tokens_out\":9}\n",
 		      &t, &err),
 	    0);
 	assert_int_equal(t.n, 2);
 	assert_int_equal(t.items[0].work.n_prompt, 7);
 	assert_true(fabs(t.items[1].at - 1.5) < 1e-6);
-	assert_int_equal(t.items[1].work.n_answer, 1);
+	assert_int_equal(t.items[1].work.n_answer, 4);
 	assert_int_equal(t.items[1].work.n_shared, 16);
+	assert_int_equal(t.items[1].work.n_left, 34);
+	assert_true(t.items[1].ttft_ms == 12.5 && t.items[1].itl_ms == 3 && t.items[1].itl_max_ms == 7.25);
+	assert_true(t.items[0].ttft_ms == 0 && t.items[0].itl_ms == 0 && t.items[0].itl_max_ms == 0);
 	load_trace_free(&t);
 }
 
