@@ -168,14 +168,14 @@ static void start(struct plan_engine *e, struct plan_seq *q)
 static uint32_t draft(struct plan_engine *e, struct plan_seq *q, struct spec_now *now)
 {
 	struct spec_rate rate;
+	struct spec_trial none = {.patience = SPEC_MOST_PATIENCE}; /* what is accepted is known */
 	uint32_t left = q->n_answer - q->n_made, most = e->box.max_draft;
 	q->n_draft = 0;
 	if (q->s.prefilling || most == 0 || left < 2)
 		return 0;
 	spec_rate_init(&rate, e->box.accept);
-	rate.patience = SPEC_MOST_PATIENCE; /* no trials: what is accepted is known */
 	most = most < left - 1 ? most : left - 1;
-	uint32_t n = spec_length(&rate, now, q->s.n_past, most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT,
+	uint32_t n = spec_length(&rate, &none, 0, now, q->s.n_past, most < SPEC_MAX_DRAFT ? most : SPEC_MAX_DRAFT,
 				 &(struct spec_price){0});
 	q->n_draft = sched_grant_draft(e->sched, &e->plan, &q->s, n);
 	if (q->n_draft > 0)

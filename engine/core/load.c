@@ -35,6 +35,7 @@
 enum {
 	WARM_ROWS = 16,
 	DEVICE_WARM_ROWS = 256, /* 16 take a device as long as one */
+	ATTENDS_PART = 5,       /* a position costs at most a thousandth of a step: few bytes beside the weights */
 	PROBE_BYTES = 48 << 20, /* weights per timed run: more than most caches hold */
 	FIXED_PART = 8,         /* of weights on demand at most this part (1/8) may be in no file */
 	CONVERTED_PERCENT = 80, /* of loading a model whose weights are converted */
@@ -225,14 +226,22 @@ static int measure_layers(struct eng_model *m, struct kn_step *step, int rows, f
 	double row_ns = rows > 1 && many_ns > one_ns ? (many_ns - one_ns) / (rows - 1) : one_ns / 2;
 	cost_init(&m->cost, one_ns > row_ns ? one_ns - row_ns : 0, row_ns);
 	m->ns_per_decode_step = one_ns;
-	/* If every row needs logits, the head costs as many rows as the layers do. */
-	m->verify = m->cost;
-	const struct cost_past past[2] = {{.positions = 1, .reads = 1},
-					  {.positions = (double)cost_positions(0, (uint64_t)rows), .reads = rows}};
-	cost_learn(&m->verify, 1, past[0], one_ns);
+	/* If every row needs logits, the head costs as many rows as the layers do. Drafts depend on what few rows
+	 * cost, so each number of rows has a guess. */
+	const double attends_ns = one_ns / ATTENDS_PART; /* cost_init's guess of attention follows it */
+	cost_init(&m->verify, one_ns, row_ns < attends_ns ? row_ns : attends_ns);
+	spec_account_init(&m->spec);
+	cost_guess(&m->verify, 1, one_ns);
+	for (int n = 2; n < rows && m->e->cfg.spec_mode != ENG_SPEC_OFF; n *= 2) {
+		double some_rows = 0;
+		step->n_rows = n;
+		if ((rc = time_part(m, step, some, 0, logits, &some_rows)) != 0)
+			return rc;
+		cost_guess(&m->verify, (uint32_t)n,
+			   layers * some_rows + (some_rows > one ? head * some_rows / one : head));
+	}
 	if (rows > 1)
-		cost_learn(&m->verify, (uint32_t)rows, past[1],
-			   layers * many + (many > one ? head * many / one : head));
+		cost_guess(&m->verify, (uint32_t)rows, layers * many + (many > one ? head * many / one : head));
 	return 0;
 }
 

@@ -49,8 +49,10 @@ double cost_rows_ns(const struct cost *c, double rows)
 			continue;
 		if (p->rows <= rows)
 			below = p;
-		else if (above == NULL)
+		else {
 			above = p;
+			break;
+		}
 	}
 	if (below == NULL && above == NULL)
 		return line_ns(c, rows);
@@ -90,15 +92,45 @@ static void learn_line(struct cost *c, const double x[N], double ns)
 	}
 }
 
-static void learn_point(struct cost *c, uint32_t rows, double ns, double part_of_it)
+static int index_of(uint32_t rows)
 {
 	int i = 0;
 	while (i + 1 < COST_POINTS && rows >= 2u << i)
 		i++;
-	struct cost_point *p = &c->points[i];
-	double weight = p->rows == 0 ? 1 : part_of_it;
+	return i;
+}
+
+struct cost_point *cost_point_of(struct cost *c, uint32_t rows) { return &c->points[index_of(rows)]; }
+
+bool cost_point_seen(const struct cost *c, uint32_t rows) { return c->points[index_of(rows)].n_seen > 0; }
+
+void cost_guess(struct cost *c, uint32_t rows, double ns)
+{
+	*cost_point_of(c, rows) = (struct cost_point){.rows = rows, .ns = ns > least_ns ? ns : least_ns};
+}
+
+static void move_guesses(struct cost *c, double factor)
+{
+	for (int i = 0; i < COST_POINTS; i++)
+		if (c->points[i].rows > 0 && c->points[i].n_seen == 0)
+			c->points[i].ns *= factor;
+}
+
+static void learn_point(struct cost *c, uint32_t rows, double ns, double part_of_it)
+{
+	struct cost_point *p = cost_point_of(c, rows);
+	if (p->rows == 0) {
+		*p = (struct cost_point){.rows = rows, .ns = ns, .n_seen = COST_SETTLED};
+		return;
+	}
+	double expected = cost_rows_ns(c, rows), weight = part_of_it;
+	if (p->n_seen < COST_SETTLED) {
+		weight = p->n_seen == 0 && ns < expected ? 1 : 1.0 / (p->n_seen + 2);
+		p->n_seen++;
+	}
 	p->rows += weight * (rows - p->rows);
 	p->ns += weight * (ns - p->ns);
+	move_guesses(c, 1 + weight * (ns / expected - 1));
 }
 
 void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns)

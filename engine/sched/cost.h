@@ -6,17 +6,24 @@
  * reads. f is a curve, not a line: few rows cost what reading the weights costs, many rows are computed side by side.
  * It is kept as a moving average for each power of two of rows, and read between them by interpolation; the other
  * coefficients are the non-negative least squares fit of relative errors, with forgetting. So it adapts to the machine.
- * One thread.
+ *
+ * A point may begin as a guess. Until a step of its rows is measured, a guess moves in proportion with the points that
+ * are, since a machine is mostly slower or faster as a whole. The first measurement below a guess replaces it (other
+ * work slows steps down, never up), one above it counts as much; the next ones count as in an average, until there are
+ * COST_SETTLED. One thread.
  */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { COST_POINTS = 14 }; /* 1, 2, 4 … 8192 rows */
+enum { COST_POINTS = 14 /* 1, 2, 4 … 8192 rows */, COST_SETTLED = 10 };
 
 struct cost_point {
-	double rows, ns; /* averages of the steps with so many rows; rows 0: none yet */
+	double rows, ns;  /* averages of the steps with so many rows; rows 0: none yet */
+	uint8_t n_seen;   /* measurements since it was a guess, at most COST_SETTLED; of others COST_SETTLED */
+	int8_t n_outside; /* successive outliers above (> 0) or below (spec_cost_learn) */
 };
 
 struct cost {
@@ -35,6 +42,11 @@ struct cost_past {
 /* A first guess, trusted little. */
 void cost_init(struct cost *c, double fixed_ns, double row_ns);
 void cost_learn(struct cost *c, uint32_t rows, struct cost_past past, double ns);
+/* Replaces what is known of steps of so many rows, without attention, by a guess. */
+void cost_guess(struct cost *c, uint32_t rows, double ns);
+/* The point of steps of so many rows; whether it has been measured. */
+struct cost_point *cost_point_of(struct cost *c, uint32_t rows);
+bool cost_point_seen(const struct cost *c, uint32_t rows);
 
 /* What attention costs; a step of so many rows without it; and with it. */
 double cost_past_ns(const struct cost *c, struct cost_past past);

@@ -836,7 +836,7 @@ enum batch_issued batch_issue(struct step *st, struct eng_model *m, uint64_t *ne
 	grant_forced(m, &plan);
 	mask_turns(st, m, &plan);
 	if (!ahead)
-		spec_prepare(st, m, &plan, now);
+		spec_prepare(st, m, &plan, &b, now);
 	/* Sequences with slots first: a start copies a page at most, and may take one of theirs. */
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		add_rows(st, &b, seq_of(plan.run[i]), now);
@@ -884,6 +884,7 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 	}
 	/* The device runs steps one at a time. */
 	uint64_t done = clock_now_ns(), began = f->issued_ns > m->landed_ns ? f->issued_ns : m->landed_ns;
+	uint64_t idle_from = m->served_ns, accepted = m->figures.spec_accepted;
 	m->landed_ns = done;
 	measure(st->e, m, f, done - began);
 	for (uint32_t i = 0; i < f->n_run; i++) {
@@ -906,7 +907,12 @@ uint64_t batch_land(struct step *st, struct eng_model *m)
 	/* Drafts need the tokens so far, so a step planned ahead has none. */
 	if (m->n_in_flight > 1 && spec_pays(st, m, f, done))
 		m->settle = true;
+	/* Since the step before was served: the thread was at work, or had to wait for some. */
+	idle_from = idle_from > f->issued_ns ? f->issued_ns : idle_from;
+	spec_account_step(m, f, (uint32_t)(m->figures.spec_accepted - accepted), (double)(done - began),
+			  (double)(f->issued_ns - idle_from));
 	in_flight_pop(m);
 	batch_wake(m, done);
+	m->served_ns = clock_now_ns();
 	return done - began;
 }

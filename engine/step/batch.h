@@ -16,6 +16,10 @@ struct batch {
 	uint32_t n_extra_rows; /* rows with wanted logits, besides those of draws: at most STEP_EXTRA_ROWS */
 	uint32_t n_decode, n_prefill;
 	struct cost_past attended;
+	/* Of drafts: their rows, what these attend to, how long drafting took and was expected to. */
+	uint32_t n_draft;
+	struct cost_past drafts;
+	double draft_ns, draft_expected_ns;
 };
 
 static inline struct eng_seq *seq_of(const struct sched_seq *s)

@@ -23,7 +23,7 @@
 #include "engine/step/model_residency.h"
 #include "engine/step/spec_step.h"
 
-enum { LEAST_CHUNK = 8, SPREAD_TOKENS = 128 };
+enum { LEAST_CHUNK = 8 };
 
 /* ---- the pair ---- */
 
@@ -199,9 +199,8 @@ static void price(const struct eng_seq *s, uint32_t n_together, struct spec_pric
 {
 	const struct eng_model *small = s->model->drafter;
 	uint32_t behind = eng_seq_n_tokens(s) - s->spec.small_past;
-	uint32_t to_come = s->max_tokens - s->n_made;
 	*out = (struct spec_price){.each_ns = cost_rows_ns(&small->verify, n_together) / n_together,
-				   .spread = to_come < SPREAD_TOKENS ? to_come : SPREAD_TOKENS};
+				   .spread = spec_spread(s)};
 	/* The cost of catching up with a sequence that it has not followed. */
 	if (behind > SPEC_MAX_DRAFT + 1)
 		out->once_ns = cost_added_ns(&small->cost, 0, s->spec.small_past, behind);

@@ -20,7 +20,7 @@
 #include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 
-enum { SPREAD_TOKENS = 128, FEW_ROWS = 16 };
+enum { FEW_ROWS = 16 };
 
 /* Of acceptance. The layer was trained with its model, so it begins; short answers leave no time for trials. */
 static const double first_guess = 0.7;
@@ -172,14 +172,16 @@ static void price(const struct eng_seq *s, uint32_t n_together, struct spec_pric
 {
 	const struct cost *cost = &s->model->head_cost;
 	const struct seq_spec *p = &s->spec;
-	uint32_t from = p->head_base + p->head_past, to_come = s->max_tokens - s->n_made;
+	uint32_t from = p->head_base + p->head_past;
 	from = from > first_kept(p) ? from : first_kept(p);
 	uint32_t behind = s->sched.n_past > from ? s->sched.n_past - from : 1;
-	*out = (struct spec_price){.each_ns = cost_rows_ns(cost, n_together) / n_together,
-				   .spread = to_come < SPREAD_TOKENS ? to_come : SPREAD_TOKENS};
+	*out = (struct spec_price){.each_ns = cost_rows_ns(cost, n_together) / n_together, .spread = spec_spread(s)};
+	double rows_ns = cost_added_ns(cost, n_together, 0, behind - 1);
 	/* Rows of what the last draft got right come with each draft. */
-	if (behind > SPEC_MAX_DRAFT + 1)
-		out->once_ns = cost_added_ns(cost, n_together, 0, behind - 1);
+	if (p->head_past > 0 && behind <= SPEC_MAX_DRAFT + 1)
+		out->draft_ns = rows_ns;
+	else
+		out->once_ns = rows_ns;
 }
 
 /* Where the rows of s begin, at most room of them; what was computed before may be of no use. 0 … n_past - 1. */

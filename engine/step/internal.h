@@ -105,11 +105,12 @@ struct eng_model {
 	int n_in_flight;
 	bool settle;        /* the next step is planned only when none is in flight */
 	uint64_t landed_ns; /* when the last step ended */
+	uint64_t served_ns; /* when its tokens had been drawn */
 	uint64_t vtime_ns;  /* device time divided by its share (engine/sched/model_sched.h) */
 	struct cost cost;
 	struct cost_bias ttft_bias[2]; /* [0]: of requests that find the model idle, [1]: busy */
 	struct cost verify;            /* for steps without prompts, where every row has logits */
-	uint32_t n_drafting;           /* steps with drafts since the last one without */
+	struct spec_account spec;      /* what its drafts gain and lose */
 	struct proto_load load;        /* LOAD; under the engine's info_lock */
 	struct proto_figures figures;  /* what it has counted; the step thread's, published in load */
 	/* Moving averages; 0: unknown. ns_per_answer[t] covers tier t and better ones, since worse ones delay none. */

@@ -107,7 +107,7 @@ struct seq_signals {
 /* Speculation (engine/step/spec_step.c). */
 struct seq_spec {
 	struct ngram said;
-	struct spec_rate rates[SPEC_SOURCES]; /* patience 0: not begun */
+	struct spec_rate rates[SPEC_SOURCES]; /* accept 0: not begun */
 	uint8_t source;                       /* enum spec_source: of the draft in this step */
 	uint8_t n_draft;
 	int32_t draft[SPEC_MAX_DRAFT];

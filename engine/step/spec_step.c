@@ -16,10 +16,10 @@
  * rejected, the copy returns, and the next step computes the accepted tokens again. Drafts end where a snapshot is due.
  * Such a model makes no drafts for others.
  */
-#include "engine/step/in_flight.h"
 #include "engine/step/spec_step.h"
 
-#include <string.h>
+#include "base/clock.h"
+#include "engine/step/in_flight.h"
 
 /* Weight of one draft in the acceptance that new requests start from. */
 static const double recent = 0.05;
@@ -52,7 +52,7 @@ enum { N_DRAFTERS = sizeof drafters / sizeof *drafters };
 
 static void init_rates(struct eng_seq *s)
 {
-	if (s->spec.rates[0].patience > 0)
+	if (s->spec.rates[0].accept > 0)
 		return;
 	spec_rate_init(&s->spec.rates[SPEC_NGRAM], 0.5);
 	for (int i = 0; i < N_DRAFTERS; i++)
@@ -62,23 +62,28 @@ static void init_rates(struct eng_seq *s)
 /* Of the drafters that are accepted more often than `surer` the one with which the step makes most: sets the source and
  * returns the length; 0: none. */
 static uint32_t choose_drafter(const struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
-			       uint32_t n_together, double surer)
+			       uint32_t n_together, double surer, struct spec_price *best_price)
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	struct seq_spec *sp = &s->spec;
-	struct spec_price price, before = {0};
+	struct spec_account *account = &s->model->spec;
+	struct spec_price before = {0};
 	uint32_t past = s->sched.n_past, best = 0;
 	for (int i = 0; i < N_DRAFTERS; i++) {
-		struct spec_rate *rate = &sp->rates[drafters[i].source];
+		const struct spec_rate *rate = &sp->rates[drafters[i].source];
+		struct spec_price price;
 		bool named = cfg->spec_mode == drafters[i].mode || cfg->spec_mode == ENG_SPEC_AUTO;
 		if (!named || rate->accept <= surer || (cfg->spec_fixed && best > 0) || !drafters[i].is->ready(s, most))
 			continue;
 		drafters[i].is->price(s, n_together, &price);
-		uint32_t n = cfg->spec_fixed ? most : spec_length(rate, now, past, most, &price);
+		uint32_t n = cfg->spec_fixed ? most
+					     : spec_length(rate, &account->trials[drafters[i].source], account->steps,
+							   now, past, most, &price);
 		if (n == 0 || (best > 0 && spec_gain(rate, now, past, most, &price) <=
 					       spec_gain(&sp->rates[sp->source], now, past, most, &before)))
 			continue;
 		before = price;
+		*best_price = price;
 		sp->source = (uint8_t)drafters[i].source;
 		best = n;
 	}
@@ -87,22 +92,30 @@ static uint32_t choose_drafter(const struct step *st, struct eng_seq *s, const s
 
 /* Chooses source and length of a draft for s; makes it if the source is the n-grams. */
 static uint32_t choose(struct step *st, struct eng_seq *s, const struct spec_now *now, uint32_t most,
-		       uint32_t n_together)
+		       uint32_t n_together, struct spec_price *price)
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	struct seq_spec *sp = &s->spec;
-	struct spec_rate *said = &sp->rates[SPEC_NGRAM];
+	struct spec_account *account = &s->model->spec;
+	const struct spec_rate *said = &sp->rates[SPEC_NGRAM];
 	uint32_t past = s->sched.n_past, n = 0;
 	init_rates(s);
+	*price = (struct spec_price){0};
 	if (cfg->spec_mode == ENG_SPEC_NGRAM || cfg->spec_mode == ENG_SPEC_AUTO)
 		n = ngram_draft(&sp->said, s->tokens, eng_seq_n_tokens(s), sp->draft, most);
 	n = mask_cut(st, &s->constraint, sp->draft, n);
 	if (n > 0 && !cfg->spec_fixed)
-		n = spec_length(said, now, past, n, &(struct spec_price){0});
+		n = spec_length(said, &account->trials[SPEC_NGRAM], account->steps, now, past, n, price);
 	sp->source = SPEC_NGRAM;
 	double surer = n == 0 ? 0 : cfg->spec_fixed ? 1 : said->accept;
-	uint32_t by_other = choose_drafter(st, s, now, most, n_together, surer);
+	uint32_t by_other = choose_drafter(st, s, now, most, n_together, surer, price);
 	return by_other > 0 ? by_other : n;
+}
+
+uint32_t spec_spread(const struct eng_seq *s)
+{
+	uint32_t usual = (uint32_t)s->model->spec.length + 1, to_come = s->max_tokens - s->n_made;
+	return least(to_come, least(usual, SPEC_SPREAD));
 }
 
 static void draft_all(struct step *st, struct eng_model *m, const struct sched_plan *plan)
@@ -165,12 +178,13 @@ static void settle_state(struct eng_seq *s, uint32_t past, bool all, uint64_t no
 	prefix_snapshot(m->prefix, &s->path, s->sched.n_past, s->slot);
 }
 
-void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan, uint64_t now)
+void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan, struct batch *b, uint64_t now)
 {
 	const struct eng_config *cfg = &st->e->cfg;
 	if (cfg->spec_mode == ENG_SPEC_OFF)
 		return;
-	struct spec_now step = {.cost = &m->verify, .rows = plan->n_decode, .tokens = plan->n_decode};
+	struct spec_now step = {
+	    .cost = &m->verify, .beside_ns = m->spec.beside_ns, .rows = plan->n_decode, .tokens = plan->n_decode};
 	uint32_t n_wide = 0;
 	for (uint32_t i = 0; i < plan->n_run; i++) {
 		struct eng_seq *s = seq_of(plan->run[i]);
@@ -185,10 +199,8 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 	bool busy = plan->n_prefill > 0 || sched_n_queued(m->sched) > 0;
 	if ((busy && !cfg->spec_fixed) || plan->n_decode == n_wide)
 		return;
-	if (m->n_drafting >= SPEC_PLAIN_EACH && !cfg->spec_fixed) {
-		m->n_drafting = 0;
+	if (!cfg->spec_fixed && !spec_may_draft_now(&m->spec))
 		return;
-	}
 	/* Half of the extra rows with logits are reserved for prompts. */
 	uint32_t room = plan->n_prefill > 0 ? STEP_EXTRA_ROWS / 2 : STEP_EXTRA_ROWS;
 	const uint32_t all_room = room;
@@ -198,7 +210,8 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		uint32_t most = plain ? most_of(st, s, room, now) : 0;
 		if (most == 0)
 			continue;
-		uint32_t n = choose(st, s, &step, most, plan->n_decode - n_wide);
+		struct spec_price price;
+		uint32_t n = choose(st, s, &step, most, plan->n_decode - n_wide, &price);
 		if (n > 0 && !keep_state(s))
 			continue;
 		n = n > 0 ? sched_grant_draft(m->sched, plan, &s->sched, n) : 0;
@@ -209,10 +222,34 @@ void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan,
 		s->spec.n_draft = (uint8_t)n;
 		spec_now_add(&step, &s->spec.rates[s->spec.source], s->sched.n_past, n);
 		room -= n;
+		b->draft_expected_ns += price.once_ns + price.draft_ns + n * price.each_ns;
 	}
-	m->n_drafting = room < all_room ? m->n_drafting + 1 : 0;
-	if (room < all_room)
+	m->spec.n_drafting = room < all_room ? m->spec.n_drafting + 1 : 0;
+	if (room < all_room) {
+		uint64_t begin = clock_now_ns();
 		draft_all(st, m, plan);
+		b->draft_ns = (double)(clock_now_ns() - begin);
+	}
+}
+
+void spec_account_step(struct eng_model *m, const struct step_in_flight *f, uint32_t n_accepted, double took_ns,
+		       double beside_ns)
+{
+	const struct batch *b = &f->b;
+	const struct eng_config *cfg = &m->e->cfg;
+	if (cfg->spec_mode == ENG_SPEC_OFF || cfg->spec_fixed || b->n_prefill > 0 || b->n_want != b->n_rows)
+		return;
+	const struct cost_past plain = {.positions = b->attended.positions - b->drafts.positions,
+					.reads = b->attended.reads - b->drafts.reads};
+	const struct spec_step s = {.plain_ns = cost_step_ns(&m->verify, (uint32_t)b->n_rows - b->n_draft, plain),
+				    .expected_ns = cost_step_ns(&m->verify, (uint32_t)b->n_rows, b->attended) +
+						   b->draft_expected_ns,
+				    .took_ns = took_ns + b->draft_ns,
+				    .beside_ns = beside_ns - b->draft_ns,
+				    .n_decode = (uint32_t)b->n_rows - b->n_draft,
+				    .n_accepted = n_accepted,
+				    .drafted = b->n_draft > 0 || b->draft_ns > 0};
+	spec_account_learn(&m->spec, &s);
 }
 
 bool spec_pays(struct step *st, struct eng_model *m, const struct step_in_flight *f, uint64_t now)
@@ -220,7 +257,11 @@ bool spec_pays(struct step *st, struct eng_model *m, const struct step_in_flight
 	const struct eng_config *cfg = &st->e->cfg;
 	if (cfg->spec_mode == ENG_SPEC_OFF || (sched_n_queued(m->sched) > 0 && !cfg->spec_fixed))
 		return false;
-	struct spec_now step = {.cost = &m->verify};
+	struct spec_now step = {.cost = &m->verify, .beside_ns = m->spec.beside_ns};
+	/* A rejected chance counts here, an accepted one when spec_prepare takes it. */
+	const struct spec_account before = m->spec;
+	if (!cfg->spec_fixed && !spec_may_draft_now(&m->spec))
+		return false;
 	for (int i = 0; i < f->b.n_want; i++) {
 		const struct eng_seq *s = f->wants[i].s;
 		if (s == NULL || s->state != SEQ_DECODE)
@@ -235,13 +276,10 @@ bool spec_pays(struct step *st, struct eng_model *m, const struct step_in_flight
 		uint32_t most = plain ? most_of(st, s, STEP_EXTRA_ROWS, now) : 0;
 		if (most == 0)
 			continue;
-		/* A rejected chance counts here, an accepted one when spec_prepare takes it. */
-		struct spec_rate rates[SPEC_SOURCES];
-		init_rates(s);
-		memcpy(rates, s->spec.rates, sizeof rates);
-		if (choose(st, s, &step, most, (uint32_t)step.rows) == 0)
+		struct spec_price price;
+		if (choose(st, s, &step, most, (uint32_t)step.rows, &price) == 0)
 			continue;
-		memcpy(s->spec.rates, rates, sizeof rates);
+		m->spec = before;
 		return true;
 	}
 	return false;
@@ -256,6 +294,9 @@ void spec_rows(struct step *st, struct batch *b, struct eng_seq *s)
 	}
 	b->attended.positions += (double)cost_positions(past, n);
 	b->attended.reads += n;
+	b->drafts.positions += (double)cost_positions(past, n);
+	b->drafts.reads += n;
+	b->n_draft += n;
 	b->n_extra_rows += n;
 }
 
@@ -267,6 +308,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	uint32_t n_draft = s->spec.n_draft, n_compared = 0, n_accepted = 0;
 	uint8_t source = s->spec.source;
 	struct spec_rate *rate = &s->spec.rates[source];
+	struct spec_trial *trial = &m->spec.trials[source];
 	struct seq_spec *total = s->choices != NULL ? &s->choices->lead->spec : &s->spec;
 	uint32_t past = s->sched.n_past - 1; /* before the step's rows: its last token and the draft */
 	s->spec.n_draft = 0;
@@ -298,7 +340,7 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 	m->figures.spec_accepted += n_accepted;
 	m->figures.decode_tokens += n_accepted;
 	if (n_compared > 0) {
-		spec_rate_learn(rate, n_compared, n_accepted);
+		spec_rate_learn(rate, trial, n_compared, n_accepted);
 		m->draft_accept[source] += recent * (rate->accept - m->draft_accept[source]);
 	}
 	if (s->state != SEQ_DECODE)
@@ -310,6 +352,8 @@ void spec_accept(struct step *st, struct eng_seq *s, float *logits, uint64_t now
 void spec_release(struct eng_seq *s)
 {
 	s->spec.n_draft = 0;
+	if (s->n_made > 0)
+		spec_account_ended(&s->model->spec, s->n_made);
 	drop_state(s);
 	for (int i = 0; i < N_DRAFTERS; i++)
 		drafters[i].is->drop(s);

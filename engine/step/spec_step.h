@@ -10,8 +10,11 @@
 
 struct step_in_flight;
 
-/* Drafts for the sequences that decode in the plan, after its evictions. */
-void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan, uint64_t now);
+/* Drafts for the sequences that decode in the plan, after its evictions. b, empty, gets what drafting took. */
+void spec_prepare(struct step *st, struct eng_model *m, struct sched_plan *plan, struct batch *b, uint64_t now);
+/* f is served; its rows took took_ns, and it was planned and waited for in beside_ns more, drafting included. */
+void spec_account_step(struct eng_model *m, const struct step_in_flight *f, uint32_t n_accepted, double took_ns,
+		       double beside_ns);
 /* Adds a row for each draft token of s after the row of its last token. Its pages are allocated. */
 void spec_rows(struct step *st, struct batch *b, struct eng_seq *s);
 /* logits: of the last token's row and the draft's rows. Draws from one after another while the draft agrees. s may end
@@ -37,6 +40,8 @@ struct spec_drafter {
 	void (*drop)(struct eng_seq *s);
 };
 
+/* Tokens that s may be expected to make still: what a drafter pays once is spread over them. */
+uint32_t spec_spread(const struct eng_seq *s);
 /* The k-th token of the draft of s by these logits; -1: there is none, or its mask would delay the step. */
 int32_t spec_drafted(struct step *st, struct eng_seq *s, uint32_t k, float *logits);
 

@@ -77,13 +77,14 @@ static struct {
 	atomic_int fail_next; /* forwards to come before SL_EIO; -1: never */
 	atomic_int forwards;
 	atomic_int max_rows_seen, max_want_seen;
-	atomic_int end_never; /* no end tokens */
-	atomic_int step_us;   /* a step takes so long */
-	atomic_int row_us;    /* and each of its rows so long besides */
-	atomic_int stamp;     /* of its files */
-	atomic_int copy_us;   /* and a page to the host or from there */
-	atomic_int draws;     /* tokens are drawn where the logits are, as on a device */
-	atomic_int drawn;     /* so many were */
+	atomic_int end_never;    /* no end tokens */
+	atomic_int step_us;      /* a step takes so long */
+	atomic_int row_us;       /* and each of its rows so long besides */
+	uint64_t *_Atomic clock; /* steps take time of this clock, not of the real one */
+	atomic_int stamp;        /* of its files */
+	atomic_int copy_us;      /* and a page to the host or from there */
+	atomic_int draws;        /* tokens are drawn where the logits are, as on a device */
+	atomic_int drawn;        /* so many were */
 	atomic_int ahead;   /* steps go on by themselves: 1: they are computed when somebody waits for them, 2: at once,
 			     * but what they give comes then */
 	atomic_int n_ahead; /* so many were issued while another was on its way */
@@ -374,7 +375,10 @@ static int fake_compute(struct model *m, struct fake_step *f)
 	pthread_mutex_lock(&fake.gate);
 	pthread_mutex_unlock(&fake.gate);
 	int us = atomic_load(&fake.step_us) + atomic_load(&fake.row_us) * s->n_rows;
-	if (us > 0) {
+	uint64_t *clock = atomic_load(&fake.clock);
+	if (clock != NULL) {
+		__atomic_fetch_add(clock, (uint64_t)us * 1000, __ATOMIC_RELAXED);
+	} else if (us > 0) {
 		struct timespec ts = {.tv_nsec = us * 1000};
 		nanosleep(&ts, NULL);
 	}

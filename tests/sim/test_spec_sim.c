@@ -239,6 +239,117 @@ static void repetition_saves_steps(void **state)
 	}
 }
 
+/* ---- on a clock that only steps move ---- */
+
+enum { LONG = 400, ANSWERS = 8 };
+
+/* What a step costs: this, and each of its rows, in microseconds. */
+struct step_cost {
+	int step_us, row_us;
+};
+
+static const struct step_cost as_one = {1000, 0}, in_proportion = {0, 1000};
+
+static void set_cost(struct step_cost c)
+{
+	atomic_store(&fake.step_us, c.step_us);
+	atomic_store(&fake.row_us, c.row_us);
+}
+
+static void start_timed(struct run *r, int mode, const struct eng_model_config *of, struct step_cost at_first)
+{
+	struct eng_config cfg = config(mode);
+	cfg.models = of;
+	cfg.n_models = mode == ENG_SPEC_NGRAM ? 1 : 2;
+	cfg.spec_fixed = false;
+	run_clock_hold();
+	atomic_store(&fake.clock, &run_clock);
+	set_cost(at_first);
+	run_start(r, &cfg);
+}
+
+static void stop_timed(struct run *r)
+{
+	run_until_idle(r);
+	run_stop(r);
+	set_cost((struct step_cost){0});
+	atomic_store(&fake.clock, NULL);
+}
+
+/* Milliseconds that n answers take, one after the other. repeats: of one letter; else each of four is as likely. */
+static uint64_t answers_ms(struct run *r, struct step_cost cost, bool repeats, int n)
+{
+	static const struct proto_id_f32 one[] = {{'q', 100}},
+					 four[] = {{'a', 100}, {'b', 100}, {'c', 100}, {'d', 100}};
+	set_cost(cost);
+	uint64_t begin = run_clock;
+	for (int i = 0; i < n; i++) {
+		struct proto_submit req = run_plain("abcd", LONG);
+		req.tenant = (uint64_t)i + 1;
+		req.seed = (uint64_t)i;
+		req.temperature = repeats ? 0 : 1e6f;
+		req.top_k = 4;
+		req.logit_bias = repeats ? one : four;
+		req.n_logit_bias = repeats ? 1 : 4;
+		req.flags |= PROTO_SUBMIT_IGNORE_EOS;
+		assert_int_equal(run_one(r, 1, &req)->n_tokens, LONG);
+		run_until_idle(r);
+	}
+	return (run_clock - begin) / NS_PER_MS;
+}
+
+/* Several rows cost as one: drafts begin with the first answer, whatever was measured at first. */
+static void drafts_pay_from_the_start(void **state)
+{
+	(void)state;
+	const struct step_cost at_first[] = {as_one, in_proportion, {0, 5000}};
+	for (size_t k = 0; k < sizeof at_first / sizeof *at_first; k++) {
+		struct run r;
+		start_timed(&r, ENG_SPEC_NGRAM, pair, at_first[k]);
+		/* One by one until the first trial, then nine at once, but for one step in 32. */
+		assert_in_range(answers_ms(&r, as_one, true, 1), LONG / 9, LONG / 9 + 40);
+		stop_timed(&r);
+	}
+}
+
+/* Rows cost in proportion, so that no draft pays: with any drafter, after any first measurement, the loss of all
+ * answers is below two in a hundred. */
+static void losses_are_bounded(void **state)
+{
+	(void)state;
+	const struct eng_model_config alike[] = {pair[0],
+						 {.name = "small", .path = "fake.gguf", .role = PROTO_ROLE_SMALL}};
+	for (int way = 0; way < 8; way++) {
+		struct run r;
+		int mode = way % 4 == 0 ? ENG_SPEC_NGRAM : way % 4 == 3 ? ENG_SPEC_AUTO : ENG_SPEC_DRAFT;
+		start_timed(&r, mode, way % 4 == 2 ? alike : pair, way < 4 ? in_proportion : as_one);
+		uint64_t ms = answers_ms(&r, in_proportion, false, ANSWERS);
+		struct proto_stats s;
+		engine_stats(r.e, &s);
+		print_message("way %d: %llu ms of %d, %llu of %llu tokens accepted\n", way, (unsigned long long)ms,
+			      ANSWERS * (LONG + 3), (unsigned long long)s.spec_accepted,
+			      (unsigned long long)s.spec_drafted);
+		assert_true(ms <= ANSWERS * (LONG + 3) * 102 / 100);
+		stop_timed(&r);
+	}
+}
+
+/* What steps cost changes, and back: drafts end and begin again. */
+static void decisions_change_back(void **state)
+{
+	(void)state;
+	struct run r;
+	start_timed(&r, ENG_SPEC_NGRAM, pair, as_one);
+	assert_true(answers_ms(&r, as_one, true, 1) < LONG / 2);
+	for (int i = 0; i < 2; i++) {
+		const struct step_cost dear = {0, 3000};
+		uint64_t plain = 3 * ANSWERS * (LONG + 3);
+		assert_true(answers_ms(&r, dear, false, ANSWERS) <= plain * 102 / 100);
+		assert_true(answers_ms(&r, as_one, true, ANSWERS) < ANSWERS * LONG / 2);
+	}
+	stop_timed(&r);
+}
+
 /* ---- limits ---- */
 
 static void never_more_than_credit_or_pace(void **state)
@@ -460,6 +571,9 @@ int main(void)
 	    cmocka_unit_test(answers_are_the_plain_ones),
 	    cmocka_unit_test(right_drafts_save_steps),
 	    cmocka_unit_test(repetition_saves_steps),
+	    cmocka_unit_test(drafts_pay_from_the_start),
+	    cmocka_unit_test(losses_are_bounded),
+	    cmocka_unit_test(decisions_change_back),
 	    cmocka_unit_test(never_more_than_credit_or_pace),
 	    cmocka_unit_test(several_choices),
 	    cmocka_unit_test(nothing_wrong_in_the_tree),
