@@ -493,7 +493,7 @@ static int connect_http(struct remote *r, struct sl_err *err)
 	return rc;
 }
 
-static uint8_t does_of(const struct eng_remote_model *m, int dialect)
+uint8_t remote_model_does(const struct eng_remote_model *m, int dialect)
 {
 	if (m->scores)
 		return PROTO_DOES_RANK;
@@ -512,7 +512,7 @@ static void copy_models(struct remote *r)
 		m->fixed_ctx = c->n_ctx > 0;
 		m->n_ctx = c->n_ctx > 0 ? c->n_ctx : REMOTE_DEFAULT_CTX;
 		m->n_embd = c->scores ? 0 : c->n_embd;
-		m->does = does_of(c, r->cfg.dialect);
+		m->does = remote_model_does(c, r->cfg.dialect);
 		snprintf(m->name, sizeof m->name, "%s", c->name);
 		snprintf(m->upstream, sizeof m->upstream, "%s", c->model[0] != '\0' ? c->model : c->name);
 	}

@@ -116,6 +116,8 @@ void remote_announce(struct remote *r);
 void remote_model_info(const struct remote *r, int index, struct proto_model *out);
 /* The end of a sequence; frees it. */
 void remote_seq_end(struct remote_seq *s, uint8_t finish, const struct remote_failure *failure);
+/* Of enum proto_does; dialect: of enum eng_remote_dialect. */
+uint8_t remote_model_does(const struct eng_remote_model *m, int dialect);
 
 /* ---- remote_stream.c ---- */
 
