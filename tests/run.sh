@@ -164,7 +164,8 @@ units() {
 # it ships, `make unit SAN=address,undefined` with them.) The longest first.
 arithmetic=(tests/unit/engine/{core/test_{draft_head,encoders,families,head_drafts,invariance,latent,recurrent,speculation,weight_types,windows},kv/test_kv_types}.c
 	tests/unit/engine/{core/test_golden,sample/test_sampler{,_reference}}.c tests/unit/{gateway/parts/test_parts_corpus,cmd/plan/test_roles}.c)
-both=(tests/unit/engine/{step/test_draft_prefix,model/test_{adapters,model},core/test_engine}.c)
+both=(tests/unit/engine/{step/test_draft_prefix,model/test_{adapters,model},core/test_engine}.c
+	tests/unit/cmd/plan/test_tune.c tests/sim/test_trial_sim.c)
 kernels=(tests/kernels/test_{mutants,types,engine_ahead}.c)
 long=(tests/unit/gateway/{conversation/test_conversation_faults,answer/test_answer_faults,sharing/test_coalesce_faults}.c)
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "gateway/trial/trial.h"
+#include "tests/support/part.h"
 
 enum { ANSWERS = 100000, USERS = 5000, PAST = 16384 /* answers */ };
 
@@ -157,7 +158,7 @@ static uint64_t from_environment(const char *name, uint64_t otherwise)
 	return v != NULL ? strtoull(v, NULL, 10) : otherwise;
 }
 
-static long n_trials(void) { return (long)(from_environment("SIM_STEPS", 1000000) / 10000); }
+static long n_trials(void) { return (long)(from_environment("SIM_STEPS", PART_OF(1000000)) / 10000); }
 
 static void begin(struct world *w)
 {

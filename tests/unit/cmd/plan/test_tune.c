@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The search of `sluice tune`: on functions whose best is known, and on simulated engines of a model of a billion
- * parameters, where it lands within two percent of what a full grid, walked by the test itself, has at best.
+ * parameters, where it lands within two percent of what a full grid, walked by the test itself, has at best. (As
+ * shipped: a grid is nothing that sanitizers would see more of than of a search.)
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,6 +18,7 @@
 
 #include "base/clock.h"
 #include "cmd/plan/tune.h"
+#include "tests/support/part.h"
 
 /* ---- known functions ---- */
 
@@ -199,11 +201,13 @@ static void it_lands_within_two_percent_of_a_full_grid(void **state)
 		tune_case_init(&c, &a, &costs, rows[i].accept);
 		thin(&c.grid);
 		assert_int_equal(tune_search(&c.grid, 0.01, tune_rate, &c, &r), 0);
-		double most = full_grid(&c);
-		printf("%s: %.3f found with %d points, default %.3f, full grid %.3f\n", rows[i].mix, r.best,
-		       r.n_measured, r.usual, most);
-		assert_true(r.best >= 0.98 * most);
+		printf("%s: %.3f found with %d points, default %.3f\n", rows[i].mix, r.best, r.n_measured, r.usual);
 		assert_true(r.best >= r.usual);
+		if (SANITIZED)
+			continue;
+		double most = full_grid(&c);
+		printf("full grid %.3f\n", most);
+		assert_true(r.best >= 0.98 * most);
 	}
 }
 
