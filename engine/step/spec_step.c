@@ -10,7 +10,8 @@
  * n_past, which counts accepted rows only): the next step overwrites them, and whole pages are freed at once.
  *
  * Drafts use only spare rows of the step's budget and spare pages, and none in steps with prompts or while a request
- * waits to start. A draft never exceeds credit, pace or the answer's length.
+ * waits to start. A draft never exceeds credit, pace or the answer's length. Every decode step goes to the model's
+ * account (spec.h), which decides whether the next one may draft at all; steps that also recompute tokens do not.
  *
  * A state has passed rejected tokens, too. So where layers keep one, it is copied before the draft. When a token is
  * rejected, the copy returns, and the next step computes the accepted tokens again. Drafts end where a snapshot is due.
