@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A few kinds of steps, each several times in turns: single rows of one and of several sequences, and chunks of a
- * prompt, at the beginning of a context and far into it. The lower quartile of each kind's times counts: others only
- * add to it, and the very least is seldom reached. struct plan_curve fits them; struct cost begins as it does in the
- * engine.
+ * prompt, at the beginning of a context and far into it. The least time of each kind counts, since other processes only
+ * add to it. struct plan_curve fits them; struct cost begins as it does in the engine.
  */
 #include "cmd/plan/plan_costs.h"
 
@@ -16,14 +15,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/percentile.h"
 #include "cmd/plan/model_steps.h"
 #include "engine/sample/sampler.h"
 
 enum { SEQS = 16, FAR = 768, ROUNDS = 3, MOST_ROUNDS = 24, DRAWS = 16, ENGINE_ROWS = 128, MOST_KV_BYTES = 512 << 20 };
 
-static const uint64_t enough_ns = 2 * (uint64_t)NS_PER_S;
-static const double usual = 25; /* percent of the times of a kind are below the one that counts */
+static const uint64_t enough_ns = NS_PER_S;
 
 struct shape {
 	int n_rows, past;
@@ -41,8 +38,7 @@ enum { N_KINDS = sizeof shapes / sizeof *shapes };
 
 struct kind {
 	struct shape shape;
-	int n;
-	double times[MOST_ROUNDS]; /* [n] */
+	double least_ns;
 };
 
 static int time_all(struct model_steps *x, struct kind *kinds, struct sl_err *err)
@@ -56,23 +52,22 @@ static int time_all(struct model_steps *x, struct kind *kinds, struct sl_err *er
 			if (ns == 0)
 				return sl_errf(err, SL_EIO, "a step failed");
 			if (round > 0) /* the first brings weights into memory */
-				k->times[k->n++] = ns;
+				k->least_ns = k->least_ns == 0 || ns < k->least_ns ? ns : k->least_ns;
 		}
 	}
 	return 0;
 }
 
-static struct plan_step step_of(struct kind *k)
+static struct plan_step step_of(const struct kind *k)
 {
 	const uint32_t rows = (uint32_t)k->shape.n_rows, n_seqs = k->shape.prompt ? 1 : rows;
 	const uint32_t past = (uint32_t)k->shape.past, each = rows / n_seqs;
 	const double positions = n_seqs * (double)cost_positions(past, each), reads = n_seqs * ((double)past + each);
-	return (struct plan_step){
-	    rows, n_seqs, {.positions = positions, .reads = reads}, percentile(k->times, (size_t)k->n, usual)};
+	return (struct plan_step){rows, n_seqs, {.positions = positions, .reads = reads}, k->least_ns};
 }
 
 /* An engine begins with a line through a step of one row and one of ENGINE_ROWS (engine/core/load.c). */
-static void learn(struct kind *kinds, struct plan_costs *out)
+static void learn(const struct kind *kinds, struct plan_costs *out)
 {
 	struct plan_step steps[N_KINDS];
 	for (int k = 0; k < N_KINDS; k++)

@@ -46,6 +46,14 @@ function run(args) {
   });
 }
 
+const fieldsOf = (path) => readFileSync(path, 'utf8').split('\n')[0].replace(/^.*\) /, '').split(/ +/);
+/** Processor time so far, in ticks: of all processes, stolen by the host, and of the server, this process and the clients. */
+function used(pids) {
+  const [user, nice, system, , , irq, softirq, steal] = fieldsOf('/proc/stat').slice(1).map(Number);
+  const own = pids.map((pid) => fieldsOf(`/proc/${pid}/stat`).slice(11, 13)), self = fieldsOf('/proc/self/stat').slice(11, 15);
+  return { all: user + nice + system + irq + softirq + steal, steal, ours: [...own.flat(), ...self].reduce((a, b) => a + Number(b), 0), at: performance.now() };
+}
+
 /** Records of the mix, and the client's report. */
 async function measure(name, mix) {
   const records = join(keep, `${name}.jsonl`);
@@ -58,7 +66,11 @@ async function measure(name, mix) {
     '--seconds', String(secs), '--rate', String(rate), '--seed', String(seed), '--temperature', '1', ...mix.args, ...most, '--json']);
   try {
     await load(4, mix.rate * speed * (mix.part ? 0.2 : 0.7), 99); // the engine learns what its steps cost
+    const pids = [server.pid, ...Object.values(await server.pids())], before = used(pids);
     const report = JSON.parse(await load(mix.part ? 4 * seconds : seconds, mix.rate * speed, 1, ...(mix.part ? ['--requests', String(Math.round(seconds * mix.part * mix.rate * speed))] : [])));
+    const after = used(pids), ticks = (after.at - before.at) / 10;
+    report.others = (after.all - before.all - (after.ours - before.ours)) / ticks;
+    report.stolen = (after.steal - before.steal) / ticks;
     await new Promise((r) => setTimeout(r, 300));
     await server.stop();
     writeFileSync(join(keep, `${name}.client.json`), JSON.stringify(report));
@@ -75,7 +87,7 @@ let off = 0, judged = 0;
 for (const name of wanted) {
   const { records, report } = await measure(name, mixes[name]);
   const c = JSON.parse(execFileSync(SLUICE, ['plan', model, '--compare', records, '--threads', threads, '--json'], { encoding: 'utf8' }));
-  console.log(`\n${name}: ${mixes[name].what}; ${c.ttft.n} answers, ${c.gaps.n} gaps`);
+  console.log(`\n${name}: ${mixes[name].what}; ${c.ttft.n} answers, ${c.gaps.n} gaps; others took ${(100 * report.others).toFixed(1)} % of a processor, ${(100 * report.stolen).toFixed(1)} % of it the host`);
   const line = (what, p, measured, simulated, few) => {
     const ratio = simulated / measured, counts = !few && what !== 'longest', bad = counts && Math.abs(ratio - 1) > MOST_OFF;
     judged += counts; off += bad;
