@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels of a Grafana dashboard as one page of SVG, in its grid of 24 columns.
-const COLUMN = 49, ROW = 27, GAP = 8, MARGIN = 12; // pixels
+const COLUMN = 49, ROW = 26, GAP = 8, MARGIN = 12; // pixels
 const COLOURS = ['#73bf69', '#f2cc0c', '#5794f2', '#ff9830', '#f2495c', '#b877d9', '#8ab8ff', '#c4162a', '#37872d', '#e0b400', '#a352cc', '#ffa6b0'];
 
 const escape = (s) => String(s).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
@@ -75,7 +75,7 @@ function panel(p, from, to) {
   const width = w * COLUMN - GAP, height = h * ROW - GAP;
   const place = `left:${MARGIN + x * COLUMN}px;top:${50 + y * ROW}px;width:${width}px;height:${height}px`;
   if (isRow(p)) return `<h2 style="${place}">${escape(p.title)}</h2>`;
-  const columns = w > 8 ? 4 : p.series.some((s) => s.name.length > 14) ? 2 : 3, lines = Math.ceil(Math.max(1, p.series.length) / columns), chart = height - 40 - 18 * lines;
+  const columns = w > 8 ? 4 : p.fieldConfig.defaults.unit === 'reqps' || p.series.some((s) => s.name.length > 9) ? 2 : 3, lines = Math.ceil(Math.max(1, p.series.length) / columns), chart = height - 40 - 18 * lines;
   const { series, svg } = plot(p, width - 16, chart, from, to);
   const unit = p.fieldConfig.defaults.unit;
   const legend = series.map((s, i) => `<span style="width:${Math.floor(100 / columns)}%"><i style="background:${COLOURS[i % COLOURS.length]}"></i>${escape(s.name)} <b>${escape(say(s.runs.at(-1).at(-1)[1], unit))}</b></span>`).join('');
