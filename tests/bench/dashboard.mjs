@@ -102,7 +102,7 @@ try {
   }
   writeFileSync(join(folder, 'page.html'), page(dashboard.title, panels, from + 3 * SCRAPE_S, to));
   browser = await launch();
-  const tab = await browser.newPage({ viewport: { width: 1320, height: 900 } });
+  const tab = await browser.newPage({ viewport: { width: 1200, height: 900 } });
   await tab.goto(`file://${join(folder, 'page.html')}`);
   await tab.screenshot({ path: out, fullPage: true });
 } finally {

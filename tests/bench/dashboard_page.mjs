@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels of a Grafana dashboard as one page of SVG, in its grid of 24 columns.
-const COLUMN = 54, ROW = 29, GAP = 8, MARGIN = 12; // pixels
+const COLUMN = 49, ROW = 26, GAP = 8, MARGIN = 12; // pixels
 const COLOURS = ['#73bf69', '#f2cc0c', '#5794f2', '#ff9830', '#f2495c', '#b877d9', '#8ab8ff', '#c4162a', '#37872d', '#e0b400', '#a352cc', '#ffa6b0'];
 
 const escape = (s) => String(s).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]);
@@ -75,10 +75,10 @@ function panel(p, from, to) {
   const width = w * COLUMN - GAP, height = h * ROW - GAP;
   const place = `left:${MARGIN + x * COLUMN}px;top:${50 + y * ROW}px;width:${width}px;height:${height}px`;
   if (isRow(p)) return `<h2 style="${place}">${escape(p.title)}</h2>`;
-  const names = Math.max(1, p.series.length), lines = Math.ceil(names / 3), chart = height - 40 - 18 * lines;
+  const columns = w > 8 ? 4 : p.fieldConfig.defaults.unit === 'reqps' || p.series.some((s) => s.name.length > 9) ? 2 : 3, lines = Math.ceil(Math.max(1, p.series.length) / columns), chart = height - 40 - 18 * lines;
   const { series, svg } = plot(p, width - 16, chart, from, to);
   const unit = p.fieldConfig.defaults.unit;
-  const legend = series.map((s, i) => `<span><i style="background:${COLOURS[i % COLOURS.length]}"></i>${escape(s.name)} <b>${escape(say(s.runs.at(-1).at(-1)[1], unit))}</b></span>`).join('');
+  const legend = series.map((s, i) => `<span style="width:${Math.floor(100 / columns)}%"><i style="background:${COLOURS[i % COLOURS.length]}"></i>${escape(s.name)} <b>${escape(say(s.runs.at(-1).at(-1)[1], unit))}</b></span>`).join('');
   return `<section style="${place}"><h3>${escape(p.title)}</h3><svg width="${width - 16}" height="${chart}">${svg}</svg><p>${legend}</p></section>`;
 }
 
@@ -100,7 +100,7 @@ h1 { position: absolute; left: ${MARGIN + 4}px; top: 14px; margin: 0; font-size:
 h2, section { position: absolute; box-sizing: border-box; margin: 0 } h2 { font-size: 15px; padding: 2px 4px }
 section { background: #fff; border: 1px solid #d8dadd; border-radius: 2px; padding: 6px 8px; overflow: hidden }
 h3 { margin: 0; font-size: 13px; height: 22px } svg { display: block } p { margin: 4px 0 0; line-height: 18px }
-p span { display: inline-block; width: 33%; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; vertical-align: top; height: 18px; font-size: 11px; letter-spacing: -.2px } i { display: inline-block; width: 12px; height: 3px; margin: 0 5px 3px 0; vertical-align: middle } b { font-weight: 600 }
+p span { display: inline-block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; vertical-align: top; height: 18px; font-size: 11px; letter-spacing: -.2px } i { display: inline-block; width: 12px; height: 3px; margin: 0 5px 3px 0; vertical-align: middle } b { font-weight: 600 }
 text { font-size: 11px; fill: #555 } .y { text-anchor: end } .x { text-anchor: middle } .none { text-anchor: middle; font-size: 14px; fill: #888 }
 .line { stroke: #e3e5e8; fill: none; shape-rendering: crispEdges } .of { fill: none; stroke-width: 1.5 }
 </style><h1>${escape(title)}<small>${clock(from)} to ${clock(to)} UTC; instance, tier, model: all</small></h1>${panels.map((p) => panel(p, from, to)).join('\n')}`;
