@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "engine/adapter/adapter.h"
 #include "engine/source/arch_family.h"
 #include "engine/source/arch_read.h"
