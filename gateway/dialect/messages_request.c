@@ -5,6 +5,8 @@
  */
 #include "gateway/dialect/messages_request.h"
 
+#include "gateway/request/request_files.h"
+
 static int check_format(const json_t *format, const char *type, const char *schema, struct request_error *e)
 {
 	if (format == NULL)
@@ -59,7 +61,8 @@ static int read_body(const void *bytes, size_t n, const struct request_limits *l
 	    (rc = check_formats(r->body.root, e)) != 0)
 		return rc;
 	set_reasoning(&values, &r->c.reasoning);
-	return put_prompt(r, l, e);
+	rc = put_prompt(r, l, e);
+	return rc == 0 && request_files_lack(l->files) ? SL_EAGAIN : rc;
 }
 
 static int parse(const void *bytes, size_t n, const struct request_limits *l, bool counts, struct chat_request *out,

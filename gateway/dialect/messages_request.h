@@ -9,7 +9,7 @@
 #include "gateway/dialect/turns.h"
 #include "gateway/request/chat_request.h"
 
-/* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */
+/* As chat_request_parse. */
 int messages_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct chat_request *out,
 			   struct request_error *e);
 /* The same for a request that generates nothing: max_tokens is optional. */

@@ -2,13 +2,14 @@
  *
  * Passes to the template what it can use of each block: text, the assistant's reasoning and tool calls, and the results
  * of calls. A result becomes a separate message before the user's text that follows it. Consecutive messages of one
- * role form one turn, as in the API. Hints (cache_control, citations) have no effect; blocks that cannot be shown to
- * the model are refused by name.
+ * role form one turn, as in the API; its documents come before its text (request_files.h). Hints (cache_control,
+ * citations) have no effect; blocks that cannot be shown to the model are refused by name.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "gateway/dialect/messages_request.h"
+#include "gateway/request/request_files.h"
 
 enum { MAX_BLOCKS = 1 << 16 };
 
@@ -160,11 +161,73 @@ static int put_result(struct writer *w, const json_t *block, size_t k)
 	return rc;
 }
 
+/* ---- documents ---- */
+
+/* {"type":"text","media_type","data"}: the text itself. title: NULL: none. */
+static int put_inline(struct writer *w, const json_t *source, const char *title, size_t k)
+{
+	const json_t *type = request_get(source, "media_type"), *data = request_get(source, "data");
+	int rc;
+	if (type != NULL && !json_is_string(type))
+		return request_wrong_type(w->e, at_block(w, k, ".source.media_type"), "a string", type);
+	if (type != NULL && (rc = request_file_check_type(json_string_value(type), json_string_length(type),
+							  at_block(w, k, ".source.media_type"), w->e)) != 0)
+		return rc;
+	if (data == NULL)
+		return request_missing(w->e, at_block(w, k, ".source.data"));
+	if (!json_is_string(data))
+		return request_wrong_type(w->e, at_block(w, k, ".source.data"), "a string", data);
+	rc = request_file_check_text(json_string_value(data), json_string_length(data), at_block(w, k, ".source.data"),
+				     w->e);
+	return rc == 0 ? turns_file(&w->t, title != NULL ? title : "file", json_string_value(data),
+				    json_string_length(data))
+		       : rc;
+}
+
+static int put_named(struct writer *w, const json_t *source, const char *title, size_t k)
+{
+	const struct request_file *f;
+	int rc = request_file_named(w->t.l->files, request_get(source, "file_id"), at_block(w, k, ".source.file_id"),
+				    &f, w->e);
+	if (rc != 0 || f->text == NULL)
+		return rc;
+	return turns_file(&w->t, title != NULL ? title : f->name, f->text, f->n);
+}
+
+static int put_document(struct writer *w, const json_t *block, size_t k)
+{
+	const json_t *source = request_get(block, "source"), *type = request_get(source, "type"),
+		     *title = request_get(block, "title");
+	int rc;
+	if (source == NULL)
+		return request_missing(w->e, at_block(w, k, ".source"));
+	if (!json_is_object(source))
+		return request_wrong_type(w->e, at_block(w, k, ".source"), "an object", source);
+	if (!json_is_string(type))
+		return request_bad(w->e, "invalid_type", at_block(w, k, ".source.type"), "'%s' must be a string.",
+				   at_block(w, k, ".source.type"));
+	if (title != NULL && !json_is_string(title))
+		return request_wrong_type(w->e, at_block(w, k, ".title"), "a string", title);
+	if (title != NULL && (rc = request_file_check_name(json_string_value(title), json_string_length(title),
+							   at_block(w, k, ".title"), w->e)) != 0)
+		return rc;
+	const char *name = json_string_value(title);
+	if (strcmp(json_string_value(type), "file") == 0)
+		return put_named(w, source, name, k);
+	if (strcmp(json_string_value(type), "text") == 0)
+		return put_inline(w, source, name, k);
+	return request_bad(
+	    w->e, "unsupported_value", at_block(w, k, ".source.type"),
+	    "Unsupported value: '%s' is '%.*s', and only 'text' and 'file' are supported by this version.",
+	    at_block(w, k, ".source.type"), request_quoted(type), json_string_value(type));
+}
+
 static const struct {
 	const char *type;
 	enum turn_role only; /* TURN_NONE: both */
 	int (*put)(struct writer *w, const json_t *block, size_t k);
 } kinds[] = {{"text", TURN_NONE, put_text},
+	     {"document", TURN_USER, put_document},
 	     {"thinking", TURN_ASSISTANT, put_thinking},
 	     {"tool_use", TURN_ASSISTANT, put_call},
 	     {"tool_result", TURN_USER, put_result}};

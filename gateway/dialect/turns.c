@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/json/json_out.h"
+#include "gateway/request/request_files.h"
 
 void turns_init(struct turns *t, struct sl_buf *out, const struct request_limits *l, struct cleanse_stats *cleansed)
 {
 	*t = (struct turns){.out = out, .l = l, .cleansed = cleansed};
+	buf_init(&t->files, REQUEST_MAX_PROMPT);
 	buf_init(&t->text, REQUEST_MAX_PROMPT);
 	buf_init(&t->reasoning, REQUEST_MAX_PROMPT);
 	buf_init(&t->calls, REQUEST_MAX_PROMPT);
@@ -15,6 +17,7 @@ void turns_init(struct turns *t, struct sl_buf *out, const struct request_limits
 
 void turns_dispose(struct turns *t)
 {
+	buf_dispose(&t->files);
 	buf_dispose(&t->text);
 	buf_dispose(&t->reasoning);
 	buf_dispose(&t->calls);
@@ -25,16 +28,13 @@ static int put_text(struct sl_buf *out, const struct sl_buf *text)
 	return json_out_string(out, text->len > 0 ? (const char *)buf_data(text) : "", text->len);
 }
 
-static int put_cleansed(struct turns *t)
+/* A user's: files, then the text, cleansed. */
+static int put_user(struct turns *t)
 {
-	struct sl_buf clean;
-	buf_init(&clean, REQUEST_MAX_PROMPT);
-	int rc = cleanse(t->l->cleanse, t->text.len > 0 ? (const char *)buf_data(&t->text) : "", t->text.len, &clean,
-			 t->cleansed);
-	if (rc == 0)
-		rc = put_text(t->out, &clean);
-	buf_dispose(&clean);
-	return rc;
+	const char *text = t->text.len > 0 ? (const char *)buf_data(&t->text) : "";
+	int rc = t->l->cleanse != CLEANSE_OFF ? cleanse(t->l->cleanse, text, t->text.len, &t->files, t->cleansed)
+					      : buf_append(&t->files, text, t->text.len);
+	return rc == 0 ? put_text(t->out, &t->files) : rc;
 }
 
 static int begin_message(struct turns *t, const char *role)
@@ -64,11 +64,13 @@ int turns_close(struct turns *t)
 		return 0;
 	int rc = begin_message(t, roles[t->open]);
 	if (rc == 0)
-		rc =
-		    t->open == TURN_USER && t->l->cleanse != CLEANSE_OFF ? put_cleansed(t) : put_text(t->out, &t->text);
+		rc = t->open == TURN_USER && (t->l->cleanse != CLEANSE_OFF || t->files.len > 0)
+			 ? put_user(t)
+			 : put_text(t->out, &t->text);
 	if (rc == 0)
 		rc = put_assistant(t);
 	t->open = TURN_NONE;
+	buf_clear(&t->files, SIZE_MAX);
 	buf_clear(&t->text, SIZE_MAX);
 	buf_clear(&t->reasoning, SIZE_MAX);
 	buf_clear(&t->calls, SIZE_MAX);
@@ -83,6 +85,11 @@ int turns_open(struct turns *t, enum turn_role role)
 }
 
 int turns_text(struct turns *t, const char *text, size_t n) { return n > 0 ? buf_append(&t->text, text, n) : 0; }
+
+int turns_file(struct turns *t, const char *name, const char *text, size_t n)
+{
+	return request_file_put(&t->files, name, text, n, t->l->cleanse, t->cleansed);
+}
 
 int turns_reasoning(struct turns *t, const char *text, size_t n)
 {

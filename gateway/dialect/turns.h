@@ -21,6 +21,7 @@ struct turns {
 	struct cleanse_stats *cleansed;
 	size_t n; /* messages written */
 	enum turn_role open;
+	struct sl_buf files;                  /* of the open turn: in their frames, before its text */
 	struct sl_buf text, reasoning, calls; /* of the open turn; calls: JSON without the brackets */
 };
 
@@ -34,6 +35,7 @@ int turns_begin(struct turns *t);
 int turns_open(struct turns *t, enum turn_role role);
 /* Adds to the open turn. */
 int turns_text(struct turns *t, const char *text, size_t n);
+int turns_file(struct turns *t, const char *name, const char *text, size_t n);
 int turns_reasoning(struct turns *t, const char *text, size_t n);
 /* arguments: an object. */
 int turns_call(struct turns *t, const char *id, const char *name, const json_t *arguments);

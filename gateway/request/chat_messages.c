@@ -10,6 +10,7 @@
  *     a null.
  *   - What a user wrote is cleansed (gateway/cleanse/cleanse.h). Text of the operator, the model or a tool
  *     is unchanged.
+ *   - A user's files come before the other parts of their message (request_files.h).
  */
 #include "gateway/request/chat_messages.h"
 
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #include "base/json/json_out.h"
+#include "gateway/request/request_files.h"
 
 enum { MAX_CALLS = 256 };
 
@@ -94,8 +96,9 @@ static int part_text(struct writer *w, const json_t *part, size_t k, enum role r
 	bool is_text = strcmp(key, "text") == 0;
 	if (!is_text && !(strcmp(key, "refusal") == 0 && role == ROLE_ASSISTANT))
 		return request_bad(w->e, "unsupported_value", at_part(w, k, ".type"),
-				   "Unsupported value: '%s' is '%.*s', and only 'text' is supported by this version.",
-				   at_part(w, k, ".type"), request_quoted(type), key);
+				   "Unsupported value: '%s' is '%.*s', and only 'text'%s is supported by this version.",
+				   at_part(w, k, ".type"), request_quoted(type), key,
+				   role == ROLE_USER ? ", or a 'file' of text," : "");
 	const char *tail = is_text ? ".text" : ".refusal";
 	*out = json_object_get(part, key);
 	if (!json_is_string(*out))
@@ -117,22 +120,78 @@ static int put_text(struct writer *w, const char *text, size_t n, enum role role
 	return rc;
 }
 
+/* {"type":"file","file":{"file_id"} or {"file_data", "filename"?}}, in its frame. */
+static int put_file(struct writer *w, const json_t *part, size_t k, struct sl_buf *out)
+{
+	const json_t *file = request_get(part, "file"), *id = request_get(file, "file_id"),
+		     *data = request_get(file, "file_data"), *name = request_get(file, "filename");
+	int rc;
+	if (!json_is_object(file))
+		return file == NULL ? request_missing(w->e, at_part(w, k, ".file"))
+				    : request_wrong_type(w->e, at_part(w, k, ".file"), "an object", file);
+	if (id != NULL && data != NULL)
+		return request_bad(w->e, "invalid_value", at_part(w, k, ".file.file_data"),
+				   "Invalid '%s': a file has 'file_id' or 'file_data', not both.",
+				   at_part(w, k, ".file.file_data"));
+	if (id != NULL || data == NULL) {
+		const struct request_file *f;
+		rc = request_file_named(w->l->files, id, at_part(w, k, ".file.file_id"), &f, w->e);
+		if (rc != 0 || f->text == NULL)
+			return rc;
+		return request_file_put(out, f->name, f->text, f->n, w->l->cleanse, w->cleansed);
+	}
+	if (name != NULL && !json_is_string(name))
+		return request_wrong_type(w->e, at_part(w, k, ".file.filename"), "a string", name);
+	if (name != NULL && (rc = request_file_check_name(json_string_value(name), json_string_length(name),
+							  at_part(w, k, ".file.filename"), w->e)) != 0)
+		return rc;
+	struct sl_buf text;
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	rc = request_file_decode(data, at_part(w, k, ".file.file_data"), &text, w->e);
+	if (rc == 0)
+		rc = request_file_put(out, name != NULL ? json_string_value(name) : "file",
+				      (const char *)buf_data(&text), text.len, w->l->cleanse, w->cleansed);
+	buf_dispose(&text);
+	return rc;
+}
+
+static bool is_file(const json_t *part, enum role role)
+{
+	const char *type = json_string_value(json_object_get(part, "type"));
+	return role == ROLE_USER && type != NULL && strcmp(type, "file") == 0;
+}
+
+/* Cleansed, behind the files' frames. */
+static int put_after_files(struct writer *w, struct sl_buf *files, const char *text, size_t n)
+{
+	int rc = w->l->cleanse != CLEANSE_OFF ? cleanse(w->l->cleanse, text, n, files, w->cleansed)
+					      : buf_append(files, text, n);
+	return rc == 0 ? json_out_string(w->out, (const char *)buf_data(files), files->len) : rc;
+}
+
 static int put_parts(struct writer *w, const json_t *parts, enum role role)
 {
-	struct sl_buf text;
+	struct sl_buf text, files;
 	int rc = 0;
 	if (json_array_size(parts) == 0)
 		return request_bad(w->e, "invalid_value", at(w, "content"), "Invalid value for '%s': it has no parts.",
 				   at(w, "content"));
 	buf_init(&text, REQUEST_MAX_PROMPT);
+	buf_init(&files, REQUEST_MAX_PROMPT);
 	for (size_t k = 0; k < json_array_size(parts) && rc == 0; k++) {
-		const json_t *v = NULL;
-		rc = part_text(w, json_array_get(parts, k), k, role, &v);
+		const json_t *v = NULL, *part = json_array_get(parts, k);
+		if (is_file(part, role)) {
+			rc = put_file(w, part, k, &files);
+			continue;
+		}
+		rc = part_text(w, part, k, role, &v);
 		if (rc == 0)
 			rc = buf_append(&text, json_string_value(v), json_string_length(v));
 	}
+	const char *all = text.len > 0 ? (const char *)buf_data(&text) : "";
 	if (rc == 0)
-		rc = put_text(w, text.len ? (const char *)buf_data(&text) : "", text.len, role);
+		rc = files.len > 0 ? put_after_files(w, &files, all, text.len) : put_text(w, all, text.len, role);
+	buf_dispose(&files);
 	buf_dispose(&text);
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include "gateway/request/chat_request.h"
 
 #include "gateway/request/chat_messages.h"
+#include "gateway/request/request_files.h"
 
 int chat_request_logprobs(const struct request_values *values, struct chat_request *r, struct request_error *e)
 {
@@ -76,7 +77,7 @@ int chat_request_parse(const void *bytes, size_t n, const struct request_limits 
 	    (rc = request_common_read(out->body.root, (struct proto_str){bytes, n}, REQUEST_CHAT, &values, &out->c,
 				      e)) != 0 ||
 	    (rc = chat_request_logprobs(&values, out, e)) != 0 || (rc = check_turn(&values, e)) != 0 ||
-	    (rc = put_prompt(&values, out, l, e)) != 0) {
+	    (rc = put_prompt(&values, out, l, e)) != 0 || (rc = request_files_lack(l->files) ? SL_EAGAIN : 0) != 0) {
 		chat_request_dispose(out);
 		return rc;
 	}

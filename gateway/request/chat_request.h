@@ -19,7 +19,8 @@ struct chat_request {
 	struct sl_buf prompt;
 };
 
-/* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */
+/* 0; SL_EINVAL with *e filled; SL_ENOMEM; SL_EAGAIN: texts of l->files are to be fetched first. On failure *out needs
+ * no dispose. */
 int chat_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct chat_request *out,
 		       struct request_error *e);
 /* logprobs and top_logprobs, of any API that has a chat's: into r's submit. 0 or SL_EINVAL with *e filled. */

@@ -33,12 +33,16 @@ struct request_shape {
 	bool lists_ignored;       /* struct request_ignored has FIELD_IGNORED ones, too */
 };
 
+struct request_files;
+
 struct request_limits {
 	size_t messages;            /* of a chat, or items of a response's input: at most */
 	size_t json_depth;          /* nesting of the body */
 	size_t json_values;         /* how much there is in it, json_measure; 0: no limit */
 	size_t prompts;             /* of a completion */
 	enum cleanse_level cleanse; /* of users' messages: what their tier has */
+	/* Where files that it names are noted and their texts found, changed by parsing; NULL: it can't name any. */
+	struct request_files *files;
 };
 
 /* Unknown fields of a body, for a header: names, comma separated; bytes that are not of a plain name or an index are

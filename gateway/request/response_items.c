@@ -3,7 +3,7 @@
  * Items are built anew from the members that are known: what is stored and sent again is then what
  * was checked, and nothing a client added. Strings are shared with the items they came from.
  *
- * What can't be shown to a model is refused by name: images, files, calls of tools that run on a
+ * What can't be shown to a model is refused by name: images, files that are no text, calls of tools that run on a
  * server, references to items, and reasoning that is encrypted.
  */
 #include "gateway/request/response_items.h"
@@ -55,6 +55,7 @@ struct part_kind {
 };
 
 static const struct part_kind input_parts[] = {{"input_text", "text"}, {NULL, NULL}};
+static const struct part_kind user_parts[] = {{"input_text", "text"}, {NULL, NULL}}; /* and input_file */
 static const struct part_kind output_parts[] = {{"output_text", "text"}, {"refusal", "refusal"}, {NULL, NULL}};
 static const struct part_kind reasoning_parts[] = {{"reasoning_text", "text"}, {NULL, NULL}};
 static const struct part_kind summary_parts[] = {{"summary_text", "text"}, {NULL, NULL}};
@@ -77,6 +78,54 @@ static int new_part(const struct part_kind *kind, json_t *text, json_t **out)
 	return rc;
 }
 
+/* A file of a user: by its id, or with its text, which is decoded to check it. The item keeps what was sent: a file
+ * that is deleted has gone from conversations, too. */
+static int read_file(struct reader *r, const json_t *v, const char *key, size_t k, json_t *to)
+{
+	static const char *const members[] = {"file_id", "filename", "file_data"};
+	char name[64];
+	json_t *found[3];
+	int rc = set(to, "type", json_string("input_file"));
+	for (size_t i = 0; i < 3 && rc == 0; i++) {
+		snprintf(name, sizeof name, "%s[%zu].%s", key, k, members[i]);
+		rc = get_string(r, v, members[i], name, false, &found[i]);
+		bool kept = rc == 0 && found[i] != NULL && (i == 0 || found[0] == NULL);
+		if (kept)
+			rc = set(to, members[i], json_incref(found[i]));
+	}
+	snprintf(name, sizeof name, "%s[%zu].%s", key, k,
+		 found[0] != NULL || found[2] == NULL ? "file_id" : "file_data");
+	if (rc != 0)
+		return rc;
+	if (found[0] == NULL && found[2] == NULL)
+		return request_missing(r->e, at(r, name));
+	if (found[0] != NULL && found[2] != NULL)
+		return request_bad(r->e, "invalid_value", at(r, name),
+				   "Invalid '%s': a file has 'file_id' or 'file_data', not both.", at(r, name));
+	if (found[0] != NULL)
+		return 0;
+	struct sl_buf text;
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	rc = request_file_decode(found[2], at(r, name), &text, r->e);
+	buf_dispose(&text);
+	if (rc != 0 || found[1] == NULL)
+		return request_too_long(rc, r->param, r->e);
+	snprintf(name, sizeof name, "%s[%zu].filename", key, k);
+	return request_file_check_name(json_string_value(found[1]), json_string_length(found[1]), at(r, name), r->e);
+}
+
+static int new_file(struct reader *r, const json_t *v, const char *key, size_t k, json_t **out)
+{
+	json_t *part = json_object();
+	int rc = part != NULL ? read_file(r, v, key, k, part) : SL_ENOMEM;
+	if (rc != 0) {
+		json_decref(part);
+		part = NULL;
+	}
+	*out = part;
+	return rc;
+}
+
 static int read_part(struct reader *r, const json_t *v, const char *key, size_t k, const struct part_kind *kinds,
 		     json_t **out)
 {
@@ -89,6 +138,8 @@ static int read_part(struct reader *r, const json_t *v, const char *key, size_t 
 	int rc = get_string(r, v, "type", name, true, &type);
 	if (rc != 0)
 		return rc;
+	if (kinds == user_parts && strcmp(json_string_value(type), "input_file") == 0)
+		return new_file(r, v, key, k, out);
 	while (kinds->type != NULL && strcmp(kinds->type, json_string_value(type)) != 0)
 		kinds++;
 	if (kinds->type == NULL)
@@ -152,7 +203,9 @@ static int read_message(struct reader *r, const json_t *v, json_t *to)
 		rc = set(to, "role", json_incref(role));
 	if (rc != 0)
 		return rc;
-	const struct part_kind *kinds = strcmp(json_string_value(role), "assistant") == 0 ? output_parts : input_parts;
+	const struct part_kind *kinds = strcmp(json_string_value(role), "assistant") == 0 ? output_parts
+					: strcmp(json_string_value(role), "user") == 0    ? user_parts
+											  : input_parts;
 	if (content == NULL)
 		return request_missing(r->e, at(r, "content"));
 	if (json_is_string(content)) {
@@ -162,7 +215,7 @@ static int read_message(struct reader *r, const json_t *v, json_t *to)
 	if (!json_is_array(content))
 		return request_wrong_type(r->e, at(r, "content"), "a string or an array of parts", content);
 	/* An answer may have ended before its first part. */
-	if (json_array_size(content) == 0 && kinds == input_parts)
+	if (json_array_size(content) == 0 && kinds != output_parts)
 		return request_bad(r->e, "invalid_value", at(r, "content"), "Invalid value for '%s': it has no parts.",
 				   at(r, "content"));
 	return copy_parts(r, content, "content", kinds, to);

@@ -9,6 +9,7 @@
  * was sent. Cleansing is a function of the text alone, so a conversation's earlier turns are the same
  * tokens each time.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/json_out.h"
@@ -16,12 +17,14 @@
 
 struct turn {
 	bool open, has_text, pinned;
+	struct sl_buf files;                  /* of a user's message */
 	struct sl_buf text, reasoning, calls; /* calls: JSON, without the brackets */
 };
 
 struct writer {
 	struct sl_buf *out;
 	size_t *n_messages;
+	const struct request_files *files;
 	enum cleanse_level level;
 	struct cleanse_stats *cleansed;
 	struct turn turn;
@@ -58,15 +61,53 @@ static int gather(struct sl_buf *out, const json_t *v)
 	return rc;
 }
 
-/* As put_text; a user's. */
-static int put_user_text(struct writer *w, const struct sl_buf *text)
+/* A user's: files, then the text, cleansed. */
+static int put_user(struct writer *w, struct turn *t)
 {
-	struct sl_buf clean;
-	buf_init(&clean, REQUEST_MAX_PROMPT);
-	int rc = cleanse(w->level, text->len > 0 ? (const char *)buf_data(text) : "", text->len, &clean, w->cleansed);
+	const char *text = t->text.len > 0 ? (const char *)buf_data(&t->text) : "";
+	int rc = w->level != CLEANSE_OFF ? cleanse(w->level, text, t->text.len, &t->files, w->cleansed)
+					 : buf_append(&t->files, text, t->text.len);
 	if (rc == 0)
-		rc = put_text(w->out, &clean);
-	buf_dispose(&clean);
+		rc = put_text(w->out, &t->files);
+	buf_clear(&t->files, SIZE_MAX);
+	return rc;
+}
+
+static const struct request_file *named(const struct request_files *files, const char *id)
+{
+	for (size_t i = 0; files != NULL && i < files->n; i++)
+		if (strcmp(files->at[i].id, id) == 0)
+			return files->at[i].text != NULL ? &files->at[i] : NULL;
+	return NULL;
+}
+
+static int put_file(struct writer *w, const json_t *part)
+{
+	const json_t *name = json_object_get(part, "filename"), *id = json_object_get(part, "file_id");
+	if (id != NULL) {
+		const struct request_file *f = named(w->files, json_string_value(id));
+		return f != NULL ? request_file_put(&w->turn.files, f->name, f->text, f->n, w->level, w->cleansed)
+				 : SL_EINVAL;
+	}
+	struct request_error e;
+	struct sl_buf text;
+	buf_init(&text, REQUEST_MAX_PROMPT);
+	int rc = request_file_decode(json_object_get(part, "file_data"), "file_data", &text, &e);
+	if (rc == 0)
+		rc = request_file_put(&w->turn.files, name != NULL ? json_string_value(name) : "file",
+				      (const char *)buf_data(&text), text.len, w->level, w->cleansed);
+	buf_dispose(&text);
+	return rc;
+}
+
+static bool is_file(const json_t *part) { return strcmp(member(part, "type"), "input_file") == 0; }
+
+static int put_files(struct writer *w, const json_t *content)
+{
+	int rc = 0;
+	for (size_t k = 0; k < json_array_size(content) && rc == 0; k++)
+		if (is_file(json_array_get(content, k)))
+			rc = put_file(w, json_array_get(content, k));
 	return rc;
 }
 
@@ -120,8 +161,10 @@ static int put_message(struct writer *w, const json_t *item)
 		role = "system"; /* only few templates know it, and it means the same */
 	if ((rc = end_turn(w)) != 0 || (rc = begin_message(w, role)) != 0 || (rc = gather(&t->text, content)) != 0)
 		return rc;
-	bool user = strcmp(role, "user") == 0 && w->level != CLEANSE_OFF;
-	if ((rc = user ? put_user_text(w, &t->text) : put_text(w->out, &t->text)) != 0)
+	bool user = strcmp(role, "user") == 0;
+	if ((user && (rc = put_files(w, content)) != 0) ||
+	    (rc = user && (w->level != CLEANSE_OFF || t->files.len > 0) ? put_user(w, t)
+									: put_text(w->out, &t->text)) != 0)
 		return rc;
 	buf_clear(&t->text, SIZE_MAX);
 	return end_message(w, is_pinned(item));
@@ -176,11 +219,12 @@ static int put_item(struct writer *w, const json_t *item)
 	return strcmp(type, "reasoning") == 0 ? put_reasoning(w, item) : put_message(w, item);
 }
 
-int response_items_put(struct sl_buf *out, const json_t *items, enum cleanse_level level,
-		       struct cleanse_stats *cleansed, size_t *n_messages)
+int response_items_put(struct sl_buf *out, const json_t *items, const struct request_files *files,
+		       enum cleanse_level level, struct cleanse_stats *cleansed, size_t *n_messages)
 {
-	struct writer w = {.out = out, .n_messages = n_messages, .level = level, .cleansed = cleansed};
+	struct writer w = {.out = out, .n_messages = n_messages, .files = files, .level = level, .cleansed = cleansed};
 	int rc = 0;
+	buf_init(&w.turn.files, REQUEST_MAX_PROMPT);
 	buf_init(&w.turn.text, REQUEST_MAX_PROMPT);
 	buf_init(&w.turn.reasoning, REQUEST_MAX_PROMPT);
 	buf_init(&w.turn.calls, REQUEST_MAX_PROMPT);
@@ -188,8 +232,32 @@ int response_items_put(struct sl_buf *out, const json_t *items, enum cleanse_lev
 		rc = put_item(&w, json_array_get(items, i));
 	if (rc == 0)
 		rc = end_turn(&w);
+	buf_dispose(&w.turn.files);
 	buf_dispose(&w.turn.text);
 	buf_dispose(&w.turn.reasoning);
 	buf_dispose(&w.turn.calls);
 	return rc;
+}
+
+int response_items_files(const json_t *items, const char *param, bool whole, struct request_files *files,
+			 struct request_error *e)
+{
+	for (size_t i = 0; i < json_array_size(items); i++) {
+		const json_t *content = json_object_get(json_array_get(items, i), "content");
+		for (size_t k = 0; k < json_array_size(content); k++) {
+			const json_t *part = json_array_get(content, k), *id = json_object_get(part, "file_id");
+			const struct request_file *f;
+			char name[96];
+			if (id == NULL || !is_file(part))
+				continue;
+			if (whole)
+				snprintf(name, sizeof name, "%.32s", param);
+			else
+				snprintf(name, sizeof name, "%.32s[%zu].content[%zu].file_id", param, i, k);
+			int rc = request_file_named(files, id, name, &f, e);
+			if (rc != 0)
+				return rc;
+		}
+	}
+	return 0;
 }

@@ -175,6 +175,7 @@ void response_request_dispose(struct response_request *r)
 	json_decref(r->input);
 	json_decref(r->body);
 	r->input = r->body = NULL;
+	request_files_dispose(&r->files);
 }
 
 /* ---- for the engine ---- */
@@ -188,14 +189,25 @@ static int put_instructions(struct sl_buf *out, const char *text, size_t *n_mess
 	return rc != 0 ? rc : buf_append_str(out, "}");
 }
 
+static const char *history_param(const struct response_request *r)
+{
+	return r->conversation != NULL ? "conversation" : "previous_response_id";
+}
+
+int response_files(struct response_request *r, const json_t *history, struct request_error *e)
+{
+	*e = (struct request_error){0};
+	int rc = response_items_files(history, history_param(r), true, &r->files, e);
+	return rc == 0 ? response_items_files(r->input, "input", false, &r->files, e) : rc;
+}
+
 static int put_history(struct response_request *r, struct sl_buf *out, const json_t *history, size_t *n_messages,
 		       struct request_error *e)
 {
 	json_t *items;
-	const char *param = r->conversation != NULL ? "conversation" : "previous_response_id";
-	int rc = response_items_normalise(history, param, MAX_HISTORY, &items, e);
+	int rc = response_items_normalise(history, history_param(r), MAX_HISTORY, &items, e);
 	if (rc == 0)
-		rc = response_items_put(out, items, r->cleanse, &r->c.cleansed, n_messages);
+		rc = response_items_put(out, items, &r->files, r->cleanse, &r->c.cleansed, n_messages);
 	json_decref(items);
 	return rc;
 }
@@ -211,7 +223,10 @@ int response_messages(struct response_request *r, const json_t *history, struct 
 	if (rc == 0 && history != NULL)
 		rc = put_history(r, out, history, &n, e);
 	if (rc == 0)
-		rc = response_items_put(out, r->input, r->cleanse, &r->c.cleansed, &n);
+		rc = response_items_put(out, r->input, &r->files, r->cleanse, &r->c.cleansed, &n);
+	if (rc == SL_EINVAL && e->code == NULL)
+		rc = request_bad(e, "invalid_value", "input",
+				 "Invalid 'input': the text of a file that it names is missing.");
 	if (rc == 0 && n == 0)
 		rc = request_missing(e, "input");
 	if (rc == 0)

@@ -29,12 +29,17 @@ struct response_request {
 	/* Owned: normal items. Empty only where there is a prompt_id or previous_response_id or conversation. */
 	json_t *input;
 	enum cleanse_level cleanse; /* of users' messages */
+	struct request_files files; /* owned: those that response_files found, and their texts */
 };
 
 /* 0; SL_EINVAL with *e filled; SL_ENOMEM. On failure *out needs no dispose. */
 int response_request_parse(const void *bytes, size_t n, const struct request_limits *l, struct response_request *out,
 			   struct request_error *e);
 void response_request_dispose(struct response_request *r);
+
+/* Notes in r->files the files that history (as below) and the input name; their texts are fetched before
+ * response_messages. 0, or SL_EINVAL with *e. */
+int response_files(struct response_request *r, const json_t *history, struct request_error *e);
 
 /* Appends {"messages":[…]} for the engine: instructions (as the system's), the items of history (an
  * array of any origin, or NULL), then those of the input. *out should be bounded by

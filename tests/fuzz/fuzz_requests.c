@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "gateway/dialect/messages_request.h"
@@ -28,6 +29,18 @@ static const char *const seeds[] = {
     "\"i\","
     "\"content\":\"7\"}],\"logprobs\":true,\"top_logprobs\":3,\"documents\":[{}],\"metadata\":{\"a\":\"b\"}}",
     "c{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}],\"stop\":null}",
+    "c{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"q\"},{\"type\":"
+    "\"file\","
+    "\"file\":{\"file_id\":\"file-1\"}},{\"type\":\"file\",\"file\":{\"filename\":\"a\",\"file_data\":"
+    "\"data:text/plain;base64,aGVsbG8=\"}}]}]}",
+    "r{\"model\":\"m\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_file\",\"file_id\":\"file-1\"},{"
+    "\"type\":\"input_file\",\"filename\":\"a\",\"file_data\":\"data:text/plain;base64,aGVsbG8=\"}]}]}",
+    "r{\"model\":\"m\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_file\",\"file_data\":"
+    "\"data:text/plain;base64,aGVsbG8=\"}]}]}",
+    "m{\"model\":\"m\",\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"document\","
+    "\"source\":{"
+    "\"type\":\"file\",\"file_id\":\"file-1\"}},{\"type\":\"document\",\"title\":\"t\",\"source\":{\"type\":\"text\","
+    "\"data\":\"hello\"}}]}]}",
     "p{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"echo\":true,\"best_of\":3,\"n\":2}",
     "p{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logprobs\":2,\"suffix\":\"\"}",
     "p{\"model\":\"m\",\"prompt\":[1,2147483647]}",
@@ -88,11 +101,40 @@ static void goes_out(const struct request_common *c)
 	buf_dispose(&frame);
 }
 
+/* The texts of the files that it names. */
+static void give_files(struct request_files *files)
+{
+	for (size_t i = 0; i < files->n; i++) {
+		FUZZ_REQUIRE(files->at[i].text == NULL && files->at[i].id[0] != '\0');
+		files->at[i].text = sl_strndup("a text", 6);
+		files->at[i].n = 6;
+	}
+}
+
+/* Parsed again, it lacks nothing. */
+static int parse_twice(int (*parse)(const void *bytes, size_t n, const struct request_limits *l,
+				    struct chat_request *out, struct request_error *e),
+		       const uint8_t *data, size_t n, struct chat_request *r, struct request_error *e)
+{
+	struct request_files files = {0};
+	struct request_limits l = limits;
+	l.files = &files;
+	int rc = parse(data, n, &l, r, e);
+	if (rc == SL_EAGAIN) {
+		FUZZ_REQUIRE(files.n > 0);
+		give_files(&files);
+		rc = parse(data, n, &l, r, e);
+		FUZZ_REQUIRE(rc != SL_EAGAIN);
+	}
+	request_files_dispose(&files);
+	return rc;
+}
+
 static void chat(const uint8_t *data, size_t n)
 {
 	struct chat_request r;
 	struct request_error e;
-	int rc = chat_request_parse(data, n, &limits, &r, &e);
+	int rc = parse_twice(chat_request_parse, data, n, &r, &e);
 	if (rc != 0) {
 		refused(rc, &e);
 		return;
@@ -204,7 +246,7 @@ static void messages(const uint8_t *data, size_t n)
 {
 	struct chat_request r;
 	struct request_error e;
-	int rc = messages_request_parse(data, n, &limits, &r, &e);
+	int rc = parse_twice(messages_request_parse, data, n, &r, &e);
 	if (rc != 0) {
 		refused(rc, &e);
 		return;
@@ -212,7 +254,7 @@ static void messages(const uint8_t *data, size_t n)
 	check_chat(&r);
 	goes_out(&r.c);
 	chat_request_dispose(&r);
-	FUZZ_REQUIRE(messages_count_parse(data, n, &limits, &r, &e) == 0);
+	FUZZ_REQUIRE(parse_twice(messages_count_parse, data, n, &r, &e) == 0);
 	chat_request_dispose(&r);
 }
 

@@ -91,7 +91,7 @@ static void refuses_by_name(void **state)
 	    {"{" BLOCK("{}") "}", "messages[0].content[0].type", "missing_required_parameter"},
 	    {"{" BLOCK("{\"type\":1}") "}", "messages[0].content[0].type", "invalid_type"},
 	    {"{" BLOCK("{\"type\":\"image\",\"source\":{}}") "}", "messages[0].content[0].type", "unsupported_value"},
-	    {"{" BLOCK("{\"type\":\"document\"}") "}", "messages[0].content[0].type", "unsupported_value"},
+	    {"{" BLOCK("{\"type\":\"document\"}") "}", "messages[0].content[0].source", "missing_required_parameter"},
 	    {"{" SAID("{\"type\":\"redacted_thinking\",\"data\":\"x\"}") "}", "messages[0].content[0].type",
 	     "unsupported_value"},
 	    {"{" BLOCK("{\"type\":\"text\"}") "}", "messages[0].content[0].text", "missing_required_parameter"},
