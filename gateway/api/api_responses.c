@@ -17,6 +17,7 @@
 #include "gateway/api/api_request.h"
 #include "gateway/api/body_reader.h"
 #include "gateway/compress/compress_run.h"
+#include "gateway/files/file_fetch.h"
 #include "gateway/api/handlers.h"
 #include "gateway/conversation/item_page.h"
 #include "gateway/request/json_mem.h"
@@ -45,6 +46,8 @@ struct call {
 	int model;                     /* create */
 	bool counts;                   /* its prompt's tokens only */
 	struct api_count count;
+	struct file_fetch fetch; /* create: the files that its messages name */
+	json_t *history;         /* meanwhile: the items before its input; a reference, or NULL */
 	bool has_request;
 	struct response_request request; /* create */
 	struct response *own;            /* create: until the answer has it */
@@ -59,6 +62,8 @@ struct call {
 static void call_free(struct call *c)
 {
 	cache_cancel(&c->op);
+	file_fetch_cancel(&c->fetch);
+	json_decref(c->history);
 	api_count_cancel(&c->count);
 	replay_find_cancel(&c->find);
 	if (c->reader != NULL)
@@ -279,7 +284,8 @@ static void count_call(struct call *c, const json_t *history)
 			(struct proto_str){(const char *)buf_data(&c->messages), c->messages.len}, "input", on_count);
 }
 
-static void answer_call(struct call *c, const json_t *history)
+/* Once its files are here. */
+static void compose(struct call *c, const json_t *history)
 {
 	if (c->counts) {
 		count_call(c, history);
@@ -305,6 +311,30 @@ static void answer_call(struct call *c, const json_t *history)
 					 .max_tokens = r->c.has_max_tokens ? r->c.max_tokens : 0};
 	if (compress_start(c->x, &ask, start_answer, c, &c->run) > 0)
 		start_answer(c, ask.prompt, NULL);
+}
+
+static void on_fetched(struct file_fetch *f)
+{
+	struct call *c = (struct call *)(void *)((char *)f - offsetof(struct call, fetch));
+	compose(c, c->history);
+}
+
+/* history: borrowed; NULL: none. */
+static void answer_call(struct call *c, json_t *history)
+{
+	struct request_error e;
+	int rc = response_files(&c->request, history, &e);
+	if (rc != 0) {
+		api_parsed(c->x, rc, &e);
+		return;
+	}
+	if (!request_files_lack(&c->request.files)) {
+		compose(c, history);
+		return;
+	}
+	c->history = json_incref(history);
+	c->fetch = (struct file_fetch){.x = c->x, .files = &c->request.files, .done = on_fetched};
+	file_fetch_start(&c->fetch);
 }
 
 static void reply_previous(struct call *c, const char *code, const char *why)
@@ -346,7 +376,7 @@ static void on_turn(void *ctx, const struct conversation_answer *a, json_t *doc)
 		conversation_refuse(c->x, c->id, "conversation", a);
 		return;
 	}
-	const json_t *items = json_object_get(doc, "items");
+	json_t *items = json_object_get(doc, "items");
 	size_t bytes = conversation_bytes(doc) + conversation_bytes(c->request.input);
 	if (bytes > c->x->app->t->cfg->conversations.bytes ||
 	    json_array_size(items) + json_array_size(c->request.input) >= CONVERSATION_MAX_ITEMS)

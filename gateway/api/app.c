@@ -480,10 +480,18 @@ static bool check_late(struct exchange *x)
 	return exchange_refuse(x, 503, "shutting_down", NULL, "The server is shutting down. Please try again.");
 }
 
-static bool is_json(const char *type)
+static bool is_type(const char *type, const char *want)
 {
 	size_t n = strcspn(type, "; \t");
-	return n == 16 && strncasecmp(type, "application/json", 16) == 0;
+	return n == strlen(want) && strncasecmp(type, want, n) == 0;
+}
+
+/* A form can't be read without its type, which has its boundary. */
+static bool fits_type(const struct route *r, const char *type)
+{
+	if (r->body == BODY_FORM)
+		return type != NULL && is_type(type, "multipart/form-data");
+	return type == NULL || is_type(type, "application/json");
 }
 
 /* A list, which may come in several fields. */
@@ -498,12 +506,12 @@ static bool is_coded(const struct http_request *r)
 
 static bool check_body(struct exchange *x, const struct http_request *r)
 {
-	if (!x->route->takes_body)
+	if (x->route->body == BODY_NONE)
 		return true;
-	const char *type = http_header(r, "content-type");
-	if ((type != NULL && !is_json(type)) || is_coded(r))
+	if (!fits_type(x->route, http_header(r, "content-type")) || is_coded(r))
 		return exchange_refuse(x, 415, "unsupported_media_type", NULL,
-				       "The body must be application/json without a content encoding.");
+				       "The body must be %s without a content encoding.",
+				       x->route->body == BODY_FORM ? "multipart/form-data" : "application/json");
 	if (r->content_length > (int64_t)x->app->t->cfg->limits.body_bytes)
 		return exchange_refuse(x, 413, "request_too_large", NULL, "The body has %lld bytes; the limit is %llu.",
 				       (long long)r->content_length,
@@ -545,7 +553,7 @@ static void on_body(void *ctx, struct http_stream *s, const uint8_t *data, size_
 {
 	struct exchange *x = http_user(s);
 	(void)ctx;
-	if (x == NULL || http_answered(s) || !x->route->takes_body)
+	if (x == NULL || http_answered(s) || x->route->body == BODY_NONE)
 		return;
 	int rc = buf_append(&x->body, data, n);
 	if (rc == SL_ELIMIT)

@@ -17,6 +17,7 @@
 #include "base/metrics.h"
 #include "gateway/api/api_request.h"
 #include "gateway/exchange/app_state.h"
+#include "gateway/files/file_fetch.h"
 
 enum { MOST_JOBS = 64 };
 
@@ -36,6 +37,7 @@ struct body_job {
 	const struct body_parser *parser;
 	body_done *done;
 	struct sl_buf body;
+	struct request_files files; /* owned: those that it names, once they have been fetched */
 	struct request_limits limits;
 	struct request_error e;
 	int rc; /* SL_ELIMIT: displaced */
@@ -119,6 +121,7 @@ void body_reader_destroy(struct body_reader *r)
 static void job_free(struct body_job *j)
 {
 	buf_dispose(&j->body);
+	request_files_dispose(&j->files);
 	sl_free(j);
 }
 
@@ -139,6 +142,49 @@ static void refuse(struct exchange *x)
 	exchange_refuse(x, 503, "overloaded", NULL, "The server is busy with other large requests.");
 }
 
+/* A body while the files that it names are fetched: the exchange's state. */
+struct body_wait {
+	struct file_fetch fetch;
+	const struct body_parser *parser;
+	body_done *done;
+	struct request_files files; /* owned */
+};
+
+static void read_body(struct exchange *x, const struct body_parser *parser, body_done *done,
+		      struct request_files *files);
+
+static void wait_free(struct body_wait *w)
+{
+	file_fetch_cancel(&w->fetch);
+	request_files_dispose(&w->files);
+	sl_free(w);
+}
+
+static void on_wait_close(struct exchange *x) { wait_free(x->state); }
+
+static void on_fetched(struct file_fetch *f)
+{
+	struct body_wait *w = list_entry(f, struct body_wait, fetch);
+	struct exchange *x = f->x;
+	exchange_disown(x);
+	read_body(x, w->parser, w->done, &w->files);
+	wait_free(w);
+}
+
+/* Takes files and leaves zeros. x has its body. */
+static void fetch(struct exchange *x, const struct body_parser *parser, body_done *done, struct request_files *files)
+{
+	struct body_wait *w = exchange_own(x, sizeof *w, on_wait_close);
+	if (w == NULL)
+		return;
+	w->parser = parser;
+	w->done = done;
+	w->files = *files;
+	*files = (struct request_files){0};
+	w->fetch = (struct file_fetch){.x = x, .files = &w->files, .done = on_fetched};
+	file_fetch_start(&w->fetch);
+}
+
 static void on_back(struct gw_thread *t, struct gw_message *m)
 {
 	struct body_job *j = list_entry(m, struct body_job, m);
@@ -146,24 +192,35 @@ static void on_back(struct gw_thread *t, struct gw_message *m)
 	(void)t;
 	if (x != NULL) {
 		exchange_disown(x);
-		if (j->rc == SL_ELIMIT)
+		if (j->rc == SL_ELIMIT) {
 			refuse(x);
-		else if (api_parsed(x, j->rc, &j->e))
+		} else if (j->rc == SL_EAGAIN) {
+			buf_dispose(&x->body);
+			x->body = j->body;
+			buf_init(&j->body, 0);
+			fetch(x, j->parser, j->done, &j->files);
+		} else if (api_parsed(x, j->rc, &j->e)) {
 			j->done(x, j->out);
+		}
 	}
 	if (j->rc == 0)
 		j->parser->dispose(j->out);
 	job_free(j);
 }
 
-static void read_at_once(struct exchange *x, const struct body_parser *parser, body_done *done)
+static void read_at_once(struct exchange *x, const struct body_parser *parser, body_done *done,
+			 struct request_files *files)
 {
 	struct request_limits limits = api_limits(x);
 	struct request_error e;
+	limits.files = files;
 	void *out = sl_zalloc(parser->size);
 	int rc = out == NULL ? SL_ENOMEM : parser->parse(exchange_body(x), x->body.len, &limits, out, &e);
-	if (api_parsed(x, rc, &e))
+	if (rc == SL_EAGAIN) {
+		fetch(x, parser, done, files);
+	} else if (api_parsed(x, rc, &e)) {
 		done(x, out);
+	}
 	if (rc == 0)
 		parser->dispose(out);
 	sl_free(out);
@@ -189,7 +246,8 @@ static bool make_room(struct body_reader *r, const struct auth_key *key, int64_t
 static int put(struct body_reader *r, struct body_job *j, const struct auth_key *key)
 {
 	int64_t priority = key->tier != NULL ? key->tier->priority : 0;
-	uint32_t bytes = j->body.len > 0 ? j->body.len : 1;
+	size_t all = j->body.len + request_files_bytes(&j->files);
+	uint32_t bytes = all > 0 ? (uint32_t)all : 1;
 	pthread_mutex_lock(&r->lock);
 	int rc = make_room(r, key, priority, bytes) ? fair_enter(&r->jobs, &j->queued, key->tenant, priority, bytes)
 						    : SL_ELIMIT;
@@ -198,13 +256,11 @@ static int put(struct body_reader *r, struct body_job *j, const struct auth_key 
 	return rc;
 }
 
-void body_read(struct exchange *x, const struct body_parser *parser, body_done *done)
+/* Takes files and leaves zeros, unless there is no memory. */
+static void read_aside(struct exchange *x, const struct body_parser *parser, body_done *done,
+		       struct request_files *files)
 {
 	struct body_reader *r = x->app->bodies;
-	if (x->body.len <= BODY_AT_ONCE) {
-		read_at_once(x, parser, done);
-		return;
-	}
 	struct body_job *j = sl_zalloc(sizeof *j + parser->size);
 	if (j == NULL) {
 		exchange_reply_no_memory(x);
@@ -216,6 +272,9 @@ void body_read(struct exchange *x, const struct body_parser *parser, body_done *
 	j->parser = parser;
 	j->done = done;
 	j->limits = api_limits(x);
+	j->files = *files;
+	*files = (struct request_files){0};
+	j->limits.files = &j->files;
 	j->body = x->body;
 	buf_init(&x->body, x->app->t->cfg->limits.body_bytes);
 	x->state = j;
@@ -227,4 +286,21 @@ void body_read(struct exchange *x, const struct body_parser *parser, body_done *
 	exchange_disown(x);
 	job_free(j);
 	refuse(x);
+}
+
+/* May take what files has; it leaves zeros then. */
+static void read_body(struct exchange *x, const struct body_parser *parser, body_done *done,
+		      struct request_files *files)
+{
+	if (x->body.len + request_files_bytes(files) <= BODY_AT_ONCE)
+		read_at_once(x, parser, done, files);
+	else
+		read_aside(x, parser, done, files);
+}
+
+void body_read(struct exchange *x, const struct body_parser *parser, body_done *done)
+{
+	struct request_files files = {0};
+	read_body(x, parser, done, &files);
+	request_files_dispose(&files);
 }

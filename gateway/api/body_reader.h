@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Parses and checks request bodies and cleanses users' messages. Small bodies are read at once; large ones on a thread
- * of their own, so that a megabyte does not block an event loop for tens of milliseconds.
+ * of their own, so that a megabyte does not block an event loop for tens of milliseconds. A body that names files is
+ * read again once their texts have been fetched, which then count as its bytes.
  */
 #ifndef GATEWAY_BODY_READER_H
 #define GATEWAY_BODY_READER_H
@@ -19,7 +20,7 @@ enum { BODY_AT_ONCE = 32 << 10 }; /* bytes; a tenth of a millisecond or so, to a
  * bytes. */
 struct body_parser {
 	size_t size; /* of the result */
-	/* 0, SL_EINVAL with *e, SL_ENOMEM. */
+	/* 0, SL_EINVAL with *e, SL_ENOMEM; SL_EAGAIN: texts of l->files are to be fetched. */
 	int (*parse)(const void *bytes, size_t n, const struct request_limits *l, void *out, struct request_error *e);
 	void (*dispose)(void *out); /* a result, or zeros */
 };

@@ -12,7 +12,7 @@ static const char chat[] = "Use POST /v1/chat/completions.";
 static const char in_parts[] = "Send many requests at once; limits are by key.";
 static const char no_tuning[] = "Models are configured: engine.models, and 'sluice model' for their files.";
 static const char keep[] = "Use /v1/responses and /v1/conversations, which are stored.";
-static const char no_files[] = "Put the text into the messages.";
+static const char no_files[] = "Put the text into the messages, or send it once by POST /v1/files.";
 static const char rerank[] = "Use POST /v1/rerank.";
 static const char score[] = "Use POST /v1/score.";
 static const char keys[] = "Keys are managed by 'sluice keys', limits are in GET /v1/usage.";
@@ -33,7 +33,6 @@ static const struct {
     {NULL, "/v1/videos", text_only},
     {NULL, "/v1/realtime", "Use POST /v1/responses with 'stream'."},
     {NULL, "/v1/batches", in_parts},
-    {NULL, "/v1/files", no_files},
     {NULL, "/v1/uploads", no_files},
     {NULL, "/v1/vector_stores", no_files},
     {NULL, "/v1/containers", no_files},

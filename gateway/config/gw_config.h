@@ -153,6 +153,14 @@ struct gw_conversations {
 	uint64_t tenant_bytes; /* of all conversations of a tenant; 0: no limit */
 };
 
+/* Files of text (/v1/files). */
+struct gw_files {
+	uint64_t keep_ms;      /* unless its request says how long */
+	int64_t per_tenant;    /* files; 0: no limit */
+	uint64_t bytes;        /* of one file */
+	uint64_t tenant_bytes; /* of all files of a tenant; 0: no limit */
+};
+
 /* Identical and nearly identical requests. */
 struct gw_coalescing {
 	uint64_t window_ms;      /* how long after its end an answer can be joined */
@@ -322,6 +330,7 @@ struct gw_config {
 	struct gw_flush flush;
 	struct gw_responses responses;
 	struct gw_conversations conversations;
+	struct gw_files files;
 	int64_t warm; /* prefixes recomputed after a restart of the engine; 0: none */
 	struct gw_coalescing coalescing;
 	struct gw_compress compress;

@@ -5,9 +5,6 @@
  */
 #include "gateway/conversation/conversation_proc.h"
 
-#include "gateway/sharing/idempotent_proc.h"
-#include "gateway/variant/variant_proc.h"
-
 #define LUA_NOW                            \
 	"local now = tonumber(ARGV[1])\n"  \
 	"if now == 0 then\n"               \
@@ -99,8 +96,3 @@ const struct cache_proc conversation_read = {"conversation_read", lua_read},
 			conversation_put = {"conversation_put", lua_put},
 			conversation_delete = {"conversation_delete", lua_delete},
 			conversation_list = {"conversation_list", lua_list};
-
-const struct cache_proc *const gateway_procs[GATEWAY_PROCS] = {
-    &conversation_read,   &conversation_hold, &conversation_free, &conversation_put,
-    &conversation_delete, &conversation_list, &idempotent_change, &variant_merge,
-};

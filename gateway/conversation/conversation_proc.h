@@ -39,8 +39,4 @@ enum conversation_outcome {
 extern const struct cache_proc conversation_read, conversation_hold, conversation_free, conversation_put,
     conversation_delete, conversation_list;
 
-/* All of the gateway's procedures, for cache_create. */
-enum { GATEWAY_PROCS = 8 };
-extern const struct cache_proc *const gateway_procs[GATEWAY_PROCS];
-
 #endif

@@ -18,12 +18,18 @@ enum access {
 	ACCESS_ADMIN_ONLY, /* an administrator's key in any case */
 };
 
+enum route_body {
+	BODY_NONE,
+	BODY_JSON,
+	BODY_FORM, /* multipart/form-data */
+};
+
 struct route {
 	const char *method; /* "GET" (answers HEAD too), "POST" or "DELETE" */
 	const char *path;   /* exact, except `{name}`: any non-empty segment, and `{model}` at the end: one or more
 			     * segments, because models may be named org/name */
 	enum access access;
-	bool takes_body;                    /* JSON */
+	enum route_body body;
 	void (*handle)(struct exchange *x); /* the body is complete */
 	const char *name;                   /* for metrics and the access log */
 	bool takes_idempotency_key;         /* idempotent.h */

@@ -35,7 +35,7 @@
 #include "base/flight.h"
 #include "base/log.h"
 #include "cache/cache.h"
-#include "gateway/conversation/conversation_proc.h"
+#include "gateway/server/gateway_procs.h"
 #include "gateway/transport/handover.h"
 #include "gateway/loop/loop_lag.h"
 #include "gateway/auth/store.h"

@@ -175,7 +175,7 @@ test('prefixes with another salt are not shared', async () => {
 
 test('paths that are not served say what to use', async () => {
   const cases = [['GET', '/v1/chat/completions'], ['DELETE', '/v1/chat/completions/x'], ['DELETE', '/v1/models/demo-small'], ['POST', '/v1/moderations'],
-    ['POST', '/v1/audio/speech'], ['GET', '/v1/files'], ['POST', '/v1/batches'], ['POST', '/v1/fine_tuning/jobs'], ['GET', '/v1/assistants'],
+    ['POST', '/v1/audio/speech'], ['POST', '/v1/uploads'], ['POST', '/v1/batches'], ['POST', '/v1/fine_tuning/jobs'], ['GET', '/v1/assistants'],
     ['POST', '/v1/responses/compact'], ['POST', '/v1/complete'], ['POST', '/rerank'], ['POST', '/generate'], ['POST', '/completion']];
   for (const [method, path] of cases) {
     const r = await send(path, method === 'POST' ? {} : undefined, method);
@@ -183,7 +183,7 @@ test('paths that are not served say what to use', async () => {
     assert.match(r.json.error.message, /is not supported by this version\. \w.*\.$/);
   }
   // Whole interfaces, whatever the method, and below them.
-  const roots = ['assistants', 'threads', 'audio', 'images', 'videos', 'realtime', 'batches', 'files', 'uploads', 'vector_stores', 'containers', 'skills',
+  const roots = ['assistants', 'threads', 'audio', 'images', 'videos', 'realtime', 'batches', 'uploads', 'vector_stores', 'containers', 'skills',
     'fine_tuning', 'fine-tunes', 'evals', 'graders', 'chatkit', 'moderations', 'edits', 'engines', 'organization', 'projects'];
   for (const root of roots) {
     for (const method of ['GET', 'POST', 'PUT', 'PATCH', 'DELETE']) {
@@ -195,5 +195,5 @@ test('paths that are not served say what to use', async () => {
     }
   }
   await assert.rejects(openai.moderations.create({ input: 'x' }), OpenAI.NotFoundError);
-  await assert.rejects(openai.files.list(), OpenAI.NotFoundError);
+  await assert.rejects(openai.batches.list(), OpenAI.NotFoundError);
 });

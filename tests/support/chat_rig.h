@@ -18,7 +18,7 @@
 #include "cache/cache.h"
 #include "gateway/api/app.h"
 #include "gateway/exchange/app_state.h"
-#include "gateway/conversation/conversation_proc.h"
+#include "gateway/server/gateway_procs.h"
 #include "gateway/generation/engine_link.h"
 #include "gateway/generation/generation.h"
 
@@ -54,6 +54,7 @@ struct chat_rig {
 	size_t n_answer;
 	const char *bearer; /* what requests show; "": nothing */
 	const char *host;   /* NULL: "x" */
+	const char *type;   /* of their bodies; NULL: application/json */
 	bool silent;        /* the engine sends no token */
 	bool stalled;       /* it does not reply to a SUBMIT */
 	int n_submits;
@@ -298,6 +299,7 @@ static int chat_set_up(void **state)
 	cfg->limits.submit_wait_ms = cfg->limits.first_token_ms = 5000;
 	cfg->responses.keep_ms = 60000;
 	cfg->conversations = (struct gw_conversations){.keep_ms = 60000, .bytes = 1 << 20};
+	cfg->files = (struct gw_files){.keep_ms = 60000, .bytes = 4096, .per_tenant = 8, .tenant_bytes = 12000};
 	cfg->resume =
 	    (struct gw_resume){.grace_ms = 5000, .keep_ms = 5000, .stream_bytes = 1 << 20, .memory_bytes = 8 << 20};
 	assert_int_equal(gw_thread_init(&c->r.t, 0, cfg, &err), 0);
@@ -377,11 +379,12 @@ static int send_request(struct chat_rig *c, const char *target, const char *fiel
 	static char request[64 << 10];
 	int n = snprintf(request, sizeof request,
 			 "%s HTTP/1.1\r\nhost: %s\r\nconnection: close\r\n%s"
-			 "%s%s%scontent-type: application/json\r\n"
+			 "%s%s%scontent-type: %s\r\n"
 			 "content-length: %zu\r\n\r\n%s",
 			 target, c->host != NULL ? c->host : "x", fields,
 			 c->bearer[0] != '\0' ? "authorization: Bearer " : "", c->bearer,
-			 c->bearer[0] != '\0' ? "\r\n" : "", strlen(body), body);
+			 c->bearer[0] != '\0' ? "\r\n" : "", c->type != NULL ? c->type : "application/json",
+			 strlen(body), body);
 	assert_true(n > 0 && (size_t)n < sizeof request);
 	int fd = rig_connect(&c->r);
 	c->n_answer = 0;

@@ -76,6 +76,7 @@ static void path_of(const struct route *r, char *out, size_t room)
 			   : strncmp(r->path, "/v1/conversations/", 18) == 0 ? "conv_1"
 			   : strncmp(r->path, "/v1/streams/", 12) == 0       ? "chatcmpl-1"
 			   : strncmp(r->path, "/v1/probe/", 10) == 0         ? "probe_1"
+			   : strncmp(r->path, "/v1/files/", 10) == 0         ? "file-1"
 									     : "x";
 	size_t n = 0;
 	for (const char *p = r->path; *p != '\0'; p++) {
@@ -135,7 +136,9 @@ static void unknown_names_are_unknown_paths(void **state)
 						 {"POST", "/api/pull"},
 						 {"DELETE", "/api/delete"},
 						 {"POST", "/v1/images/generations"},
-						 {"GET", "/v1/files"}};
+						 {"PUT", "/v1/files/x"},
+						 {"POST", "/v1/files/file-1/content/x"},
+						 {"GET", "/v1/uploads"}};
 	const char *allow;
 	(void)state;
 	for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)

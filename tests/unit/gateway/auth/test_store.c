@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "gateway/conversation/conversation_proc.h"
+#include "gateway/server/gateway_procs.h"
 #include "gateway/auth/store.h"
 
 static void nothing_said_is_memory_with_defaults(void **state)

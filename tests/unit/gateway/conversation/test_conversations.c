@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "gateway/conversation/conversation.h"
+#include "gateway/server/gateway_procs.h"
 #include "tests/support/cache_rig.h"
 #include "tests/support/redis_server.h"
 

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "gateway/conversation/conversation_proc.h"
+#include "gateway/server/gateway_procs.h"
 #include "gateway/sharing/idempotent_proc.h"
 #include "gateway/replay/replay_store.h"
 #include "tests/support/cache_rig.h"

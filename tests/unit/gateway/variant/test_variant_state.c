@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "gateway/conversation/conversation_proc.h"
+#include "gateway/server/gateway_procs.h"
 #include "gateway/variant/variant_proc.h"
 #include "gateway/variant/variant_state.h"
 #include "tests/support/cache_rig.h"
