@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "gateway/dialect/messages_request.h"
@@ -28,6 +29,18 @@ static const char *const seeds[] = {
     "\"i\","
     "\"content\":\"7\"}],\"logprobs\":true,\"top_logprobs\":3,\"documents\":[{}],\"metadata\":{\"a\":\"b\"}}",
     "c{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}],\"stop\":null}",
+    "c{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"q\"},{\"type\":"
+    "\"file\","
+    "\"file\":{\"file_id\":\"file-1\"}},{\"type\":\"file\",\"file\":{\"filename\":\"a\",\"file_data\":"
+    "\"data:text/plain;base64,aGVsbG8=\"}}]}]}",
+    "r{\"model\":\"m\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_file\",\"file_id\":\"file-1\"},{"
+    "\"type\":\"input_file\",\"filename\":\"a\",\"file_data\":\"data:text/plain;base64,aGVsbG8=\"}]}]}",
+    "r{\"model\":\"m\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_file\",\"file_data\":"
+    "\"data:text/plain;base64,aGVsbG8=\"}]}]}",
+    "m{\"model\":\"m\",\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"document\","
+    "\"source\":{"
+    "\"type\":\"file\",\"file_id\":\"file-1\"}},{\"type\":\"document\",\"title\":\"t\",\"source\":{\"type\":\"text\","
+    "\"data\":\"hello\"}}]}]}",
     "p{\"model\":\"m\",\"prompt\":[\"a\",\"b\"],\"echo\":true,\"best_of\":3,\"n\":2}",
     "p{\"model\":\"m\",\"prompt\":[[1,2],[3]],\"logprobs\":2,\"suffix\":\"\"}",
     "p{\"model\":\"m\",\"prompt\":[1,2147483647]}",
@@ -241,7 +254,7 @@ static void messages(const uint8_t *data, size_t n)
 	check_chat(&r);
 	goes_out(&r.c);
 	chat_request_dispose(&r);
-	FUZZ_REQUIRE(messages_count_parse(data, n, &limits, &r, &e) == 0);
+	FUZZ_REQUIRE(parse_twice(messages_count_parse, data, n, &r, &e) == 0);
 	chat_request_dispose(&r);
 }
 
