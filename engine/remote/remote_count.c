@@ -162,8 +162,9 @@ static void on_timer(evutil_socket_t fd, short what, void *ctx)
 static bool may_ask(const struct remote *r, const struct proto_count *req)
 {
 	bool tokens = req->prompt_kind == PROTO_PROMPT_TOKENS, text = (req->wants & PROTO_COUNT_TEXT) != 0;
-	return r->cfg.dialect == ENG_REMOTE_VLLM && breaker_closed(&r->breaker) &&
-	       req->prompt_kind != PROTO_PROMPT_PAIR && tokens == text && clock_now_ns() >= r->no_counts_ns;
+	return r->cfg.dialect == ENG_REMOTE_VLLM && (r->models[req->model].does & PROTO_DOES_GENERATE) != 0 &&
+	       breaker_closed(&r->breaker) && req->prompt_kind != PROTO_PROMPT_PAIR && tokens == text &&
+	       clock_now_ns() >= r->no_counts_ns;
 }
 
 static struct count *count_new(struct remote *r, uint64_t id, const struct proto_count *req, uint32_t guess)

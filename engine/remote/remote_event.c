@@ -312,7 +312,7 @@ static void read_stop(struct remote_answer *a, struct remote_choice *c, const js
 	for (uint8_t i = 0; json_is_integer(reason) && i < s->n_stop_ids; i++)
 		if ((json_int_t)s->stop_ids[i] == json_integer_value(reason)) {
 			c->stop = PROTO_STOP_ID;
-			c->stop_at = i;
+			c->stop_at = s->stop_ids[i];
 			return;
 		}
 }

@@ -496,6 +496,13 @@ static void restart(struct answer *a, uint64_t ms)
 	gw_timer_start(&a->app->t->timers, &a->load.wait->timer, ms * NS_PER_MS);
 }
 
+/* How long a head is held: it has to be there for the first heartbeat. */
+static uint64_t hold_ms(const struct answer *a)
+{
+	uint64_t tell = config(a)->queue.tell_ms, beat = config(a)->heartbeat_ms;
+	return beat > 0 && beat < tell && a->load.wait->place == NULL ? beat : tell;
+}
+
 static uint64_t tell_ms(const struct answer *a)
 {
 	uint64_t ms = config(a)->queue.tell_ms;
@@ -505,7 +512,7 @@ static uint64_t tell_ms(const struct answer *a)
 /* In how long there is something to do; UINT64_MAX: nothing. */
 static uint64_t next_ms(const struct answer *a, uint64_t waited_ms)
 {
-	uint64_t next = UINT64_MAX, most = tier_of(a)->max_wait_ms, tell = config(a)->queue.tell_ms;
+	uint64_t next = UINT64_MAX, most = tier_of(a)->max_wait_ms, tell = hold_ms(a);
 	if (most > 0)
 		next = waited_ms < most ? most - waited_ms : 1;
 	if (a->load.held)
@@ -615,7 +622,7 @@ static void on_wait_timer(struct gw_timer *timer)
 		too_long(a);
 		return;
 	}
-	if (l->held && waited >= config(a)->queue.tell_ms) {
+	if (l->held && waited >= hold_ms(a)) {
 		l->held = false;
 		answer_open(a);
 		if (l->wait == NULL || a->state != ANSWER_RUNNING || a->end != ANSWER_UNDECIDED)

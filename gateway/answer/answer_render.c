@@ -169,6 +169,8 @@ static int tell_items(struct answer *a, struct answer_run *run, unsigned index, 
 	unsigned before = c->parts != NULL ? c->parts->n_told : 0;
 	int rc = answer_parts_feed(a, run, index, chunk->first_token, chunk->n_tokens, chunk->text, out);
 	bool told = c->parts != NULL && c->parts->n_told != before;
+	if (told && out != NULL)
+		buf_clear(&c->ids, SIZE_MAX);
 	return rc == 0 && told ? settle_logprobs(a, c) : rc;
 }
 

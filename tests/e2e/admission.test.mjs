@@ -7,7 +7,9 @@ import http from 'node:http';
 import { after, afterEach, before, test } from 'node:test';
 import OpenAI from 'openai';
 import { chat, metric, until, user } from './client.mjs';
-import { startServer } from './harness.mjs';
+import { localOnly, startServer } from './harness.mjs';
+
+const LOCAL = localOnly('how long what runs there will take');
 
 const tier = (name, priority, rest = '') => `    - name: ${name}\n      priority: ${priority}\n      concurrency: 1000\n      coalesce: off\n${rest}`;
 const TELL = '400ms', MOST = '4s'; // a busy machine must not make one of the other
@@ -89,14 +91,14 @@ afterEach(async () => {
     && await value('sluice_waiting') === 0, 50000), 'all is over');
 });
 
-test('nobody is in the way: nothing is said of it', async () => {
+test('nobody is in the way: nothing is said of it', LOCAL, async () => {
   const r = await chat(server.http, keyOf('free'), { model: 'demo-large', messages: user('a b c') });
   assert.deepEqual([r.status, r.text, r.comments], [200, 'a b c', 0]);
   assert.equal(r.headers['x-sluice-degraded'], undefined);
   assert.ok(r.events.every((e) => e.sluice === undefined));
 });
 
-test('a low tier that would be late is refused at once, and the engine is not asked', async () => {
+test('a low tier that would be late is refused at once, and the engine is not asked', LOCAL, async () => {
   await fill();
   const before = await value('sluice_submits_encoded_total');
   for (let i = 0; i < 20; i++) {
@@ -110,7 +112,7 @@ test('a low tier that would be late is refused at once, and the engine is not as
   assert.ok(await value('sluice_load_unsubmitted_total') >= 20);
 });
 
-test('a high tier waits, and is told its place until the answer comes', async () => {
+test('a high tier waits, and is told its place until the answer comes', LOCAL, async () => {
   const before = await fill();
   const h = hold('paid', { messages: user('a b c') });
   const places = () => [...h.text.matchAll(/^: queue position=(\d+) wait_ms=(\d+)$/gm)].map((p) => Number(p[2]));
@@ -126,7 +128,7 @@ test('a high tier waits, and is told its place until the answer comes', async ()
   assert.ok(h.text.lastIndexOf(': queue') < h.text.indexOf('data:'), 'places first, then the answer');
 });
 
-test('the openai client passes places over', async () => {
+test('the openai client passes places over', LOCAL, async () => {
   const before = await fill();
   const openai = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: keyOf('paid'), maxRetries: 0 });
   let text = '';
@@ -138,7 +140,7 @@ test('the openai client passes places over', async () => {
   assert.equal(text, 'a b c');
 });
 
-test('a stream that can be resumed is told its place too, and its events are the same for a second reader', async () => {
+test('a stream that can be resumed is told its place too, and its events are the same for a second reader', LOCAL, async () => {
   const before = await fill();
   const h = hold('paid', { messages: user('a b c') }, { 'x-sluice-events': '1' });
   assert.ok(await until(() => h.text.includes(': queue'), 50000));
@@ -157,7 +159,7 @@ test('a stream that can be resumed is told its place too, and its events are the
   assert.deepEqual(events(again.text), events(h.text));
 });
 
-test('late, and the tier is degraded: the small model, a shorter answer, and both are said', async () => {
+test('late, and the tier is degraded: the small model, a shorter answer, and both are said', LOCAL, async () => {
   await fill();
   for (const stream of [true, false]) {
     const r = await chat(server.http, keyOf('soft'), { model: 'demo-large', messages: user('a b c d e f'), stream });
@@ -172,7 +174,7 @@ test('late, and the tier is degraded: the small model, a shorter answer, and bot
   assert.ok(await value('sluice_load_degraded_total{how="model"}') >= 2);
 });
 
-test('late, and only the length may be less: it waits, and is short', async () => {
+test('late, and only the length may be less: it waits, and is short', LOCAL, async () => {
   const before = await fill();
   const answer = chat(server.http, keyOf('brief'), { model: 'demo-large', messages: user('a b c d') });
   assert.ok(await waits(1));
@@ -182,7 +184,7 @@ test('late, and only the length may be less: it waits, and is short', async () =
   assert.deepEqual(r.events.findLast((e) => e.choices?.[0]?.finish_reason).sluice, { ended_by: 'load', degraded: 'length' });
 });
 
-test('both models have too much to do: refused after all', async () => {
+test('both models have too much to do: refused after all', LOCAL, async () => {
   await fill();
   for (let i = 0; i < SLOTS; i++) hold('paid', { model: 'demo-small', messages: user('repeat it all'), max_tokens: LONG * RATE });
   assert.ok(await until(async () => await running() === 2 * SLOTS, 50000));
@@ -193,7 +195,7 @@ test('both models have too much to do: refused after all', async () => {
   assert.equal(r.status, 503);
 });
 
-test('waited too long: before anything was said a status, afterwards an event', async () => {
+test('waited too long: before anything was said a status, afterwards an event', LOCAL, async () => {
   await fill();
   const whole = await chat(server.http, keyOf('hasty'), { model: 'demo-large', messages: user('a'), stream: false });
   assert.deepEqual([whole.status, JSON.parse(whole.body).error.code], [503, 'overloaded']);
@@ -207,7 +209,7 @@ test('waited too long: before anything was said a status, afterwards an event', 
   assert.ok(await value('sluice_load_refused_total{reason="waited"}') >= 2);
 });
 
-test('waited too long, and there is another model: it answers, and the stream says which', async () => {
+test('waited too long, and there is another model: it answers, and the stream says which', LOCAL, async () => {
   await fill();
   const r = await chat(server.http, keyOf('falls'), { model: 'demo-large', messages: user('a b c') });
   assert.deepEqual([r.status, r.text, r.finish], [200, 'a b c', 'stop'], r.body);
@@ -216,7 +218,7 @@ test('waited too long, and there is another model: it answers, and the stream sa
   assert.deepEqual(r.events.findLast((e) => e.choices?.[0]?.finish_reason).sluice, { degraded: 'model' });
 });
 
-test('the room is full: the newest of the worst tier goes for a better one, none for an equal', async () => {
+test('the room is full: the newest of the worst tier goes for a better one, none for an equal', LOCAL, async () => {
   await fill();
   const low = [];
   for (let i = 0; i < 6; i++) {
@@ -243,7 +245,7 @@ test('the room is full: the newest of the worst tier goes for a better one, none
   void high;
 });
 
-test('under load long answers of a low tier end, and long prompts are refused; not otherwise', async () => {
+test('under load long answers of a low tier end, and long prompts are refused; not otherwise', LOCAL, async () => {
   const seven = 'w0 w1 w2 w3 w4 w5 w6';
   // The other thread may still know of the load that was before.
   const whole = async () => (await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user(seven) })).text === seven;

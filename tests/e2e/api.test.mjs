@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { chat, eventsOf, metric, until, user } from './client.mjs';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 
 const json = { 'content-type': 'application/json' };
 
@@ -293,7 +293,7 @@ test('heartbeats while nothing comes', async () => {
   } finally { await server.stop(); }
 });
 
-test('a first token that would come too late is refused before the answer begins', async () => {
+test('a first token that would come too late is refused before the answer begins', localOnly('how long its first token takes'), async () => {
   const server = await startServer({ echo: true, sets: ['engine.echo.ttft=300s', 'gateway.limits.first_token=60s'] });
   try {
     // Alone it would be let in: by refusing it nobody gains anything.

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { chat, metric, until, user } from './client.mjs';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 
 const CITY = { type: 'object', properties: { city: { type: 'string', maxLength: 12 }, people: { type: 'integer', minimum: 0, maximum: 99 },
   tags: { type: 'array', items: { enum: ['big', 'old', 'warm'] }, maxItems: 2 } }, required: ['city', 'people', 'tags'], additionalProperties: false };
@@ -46,10 +46,13 @@ describe('answers of a form', { timeout: 300_000 }, () => {
     }
   });
 
-  test('several choices and beams', async () => {
+  test('several choices', async () => {
     const four = await openai.chat.completions.create({ ...ask, temperature: 1.5, n: 4, response_format: schema });
     for (const c of four.choices) assertCity(c.message.content);
     assert.ok(new Set(four.choices.map((c) => c.message.content)).size > 1);
+  });
+
+  test('beams', localOnly('beams come with whole answers, which are streamed from there'), async () => {
     const { status, body } = await post('/v1/chat/completions', { ...ask, temperature: 0, n: 2, use_beam_search: true, beam_width: 3, response_format: schema });
     assert.equal(status, 200, JSON.stringify(body));
     for (const c of body.choices) assertCity(c.message.content);
@@ -158,7 +161,7 @@ describe('answers of a form', { timeout: 300_000 }, () => {
     assert.equal(beside.length, taken.length);
   });
 
-  test('forced tokens take no steps', async () => {
+  test('forced tokens take no steps', localOnly('its steps'), async () => {
     const names = ['sluice_engine_forced_tokens_total', 'sluice_engine_steps_total', 'sluice_engine_decode_tokens_total'];
     const read = async () => { const text = await server.metrics(); return names.map((name) => metric(text, name) || 0); };
     const before = await read();

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { until, user } from './client.mjs';
-import { request, SLUICE, startServer } from './harness.mjs';
+import { localOnly, request, SLUICE, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'sluice-embed-'));
@@ -143,7 +143,7 @@ describe('embeddings', () => {
     await refused('/v1/score', { model: 'tiny-bert', text_1: ['a', long], text_2: ['a', 'b'] }, 400, 'context_length_exceeded', 'text_1[1]');
   });
 
-  test('models that can do something else', async () => {
+  test('models that can do something else', localOnly('that one model makes texts and vectors'), async () => {
     await refused('/v1/embeddings', { model: 'demo-small', input: 'a' }, 400, 'invalid_value', 'model', /not an embedding model/);
     await refused('/v1/embeddings', { model: 'tiny-reranker', input: 'a' }, 400, 'invalid_value', 'model', /not an embedding model/);
     await refused('/v1/rerank', { model: 'demo-small', query: 'a', documents: ['b'] }, 400, 'invalid_value', 'model', /neither/);
@@ -232,7 +232,7 @@ describe('limits of a key', () => {
     if (server) assert.equal(await server.stop(), 0, server.log());
   });
 
-  test('tokens are charged before they are computed', async () => {
+  test('tokens are charged before they are computed', localOnly('how many tokens a prompt has before it is computed'), async () => {
     const ask = (input) => request(server.http, '/v1/embeddings', { method: 'POST', body: JSON.stringify({ model: 'bert', input }),
       headers: { 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` } });
     assert.equal((await ask(Array(5).fill('a'))).status, 200); // 15 tokens

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
 import { sum } from './prometheus.mjs';
 import { TWO, figures, records, traffic, words } from './engines_traffic.mjs';
@@ -20,7 +20,7 @@ const post = (server, path, body) => request(server.http, path, { method: 'POST'
   headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' } });
 const record = (file, id) => until(() => records(file).find((r) => r.request_id === id), PATIENCE);
 
-test('prompts that begin alike go where their beginning is cached: fewer tokens are computed', { timeout: 300_000 }, async (t) => {
+test('prompts that begin alike go where their beginning is cached: fewer tokens are computed', { timeout: 300_000, ...localOnly('several engines of one machine') }, async (t) => {
   const aware = await traffic('cost', join(folder, 'cost.jsonl')), blind = await traffic('round_robin', join(folder, 'turns.jsonl'));
   const p99 = (r) => r.ttft[Math.floor(0.99 * r.ttft.length)];
   t.diagnostic(`computed ${aware.computed} of ${aware.tokens} prompt tokens by cost, ${blind.computed} by turns: ${(aware.computed / blind.computed).toFixed(3)}; p99 TTFT ${p99(aware)} and ${p99(blind)} ms`);
@@ -34,7 +34,7 @@ test('prompts that begin alike go where their beginning is cached: fewer tokens 
 const stream = (server, body, id, { logged = false, key = server.keys.paid, onEvent } = {}) => chat(server.http, key, body,
   { headers: { 'x-request-id': id, ...(logged ? { 'x-sluice-events': '1' } : {}) }, onEvent });
 
-test('a record says which engine a request went to and why', { timeout: 120_000 }, async () => {
+test('a record says which engine a request went to and why', { timeout: 120_000, ...localOnly('several engines of one machine') }, async () => {
   const file = join(folder, 'why.jsonl');
   const server = await startServer({ sets: [...TWO, `log.requests.to=${file}`, 'log.format=json', 'engines.b.models=demo-small'] });
   try {
@@ -66,7 +66,7 @@ test('a record says which engine a request went to and why', { timeout: 120_000 
   } finally { await server.stop(); }
 });
 
-test('each model of a pair on its own engine: every door finds it, and the cascade runs over both', { timeout: 120_000 }, async () => {
+test('each model of a pair on its own engine: every door finds it, and the cascade runs over both', { timeout: 120_000, ...localOnly('several engines of one machine') }, async () => {
   const file = join(folder, 'pair.jsonl');
   const server = await startServer({ sets: [...TWO, `log.requests.to=${file}`, 'engine.serves=demo-large', 'engines.b.models=demo-small', 'engines.b.cores=0'] });
   try {
@@ -87,7 +87,7 @@ test('each model of a pair on its own engine: every door finds it, and the casca
   } finally { await server.stop(); }
 });
 
-for (const signal of ['SIGKILL', 'SIGTERM']) test(`an engine that ends (${signal}) takes its own streams only: each gets one error, and those that can be resumed go on`, { timeout: 240_000 }, async () => {
+for (const signal of ['SIGKILL', 'SIGTERM']) test(`an engine that ends (${signal}) takes its own streams only: each gets one error, and those that can be resumed go on`, { timeout: 240_000, ...localOnly('several engines of one machine') }, async () => {
   const file = join(folder, `${signal}.jsonl`);
   const server = await startServer({ sets: [...TWO, `log.requests.to=${file}`, 'gateway.routing.policy=round_robin', 'engine.models=', 'engine.models.m.path=etc/models/demo-small.gguf',
     'gateway.default_model=m', 'engine.max_sequences=32'], edit: (yaml) => yaml.replaceAll(/pace_tps: \d+/g, 'pace_tps: 20').replaceAll(/concurrency: \d+/g, 'concurrency: 64').replaceAll('coalesce: user', 'coalesce: "off"') });
@@ -130,10 +130,10 @@ for (const signal of ['SIGKILL', 'SIGTERM']) test(`an engine that ends (${signal
 });
 
 test('an engine of its own beside the models of another server: requests go to both by turns, whose key only one may read', { timeout: 120_000 }, async () => {
-  const far = await startServer(), key = join(folder, 'far.key'), file = join(folder, 'far.jsonl');
+  const far = await startServer({ direct: true }), key = join(folder, 'far.key'), file = join(folder, 'far.jsonl');
   writeFileSync(key, `${far.keys.paid}\n`, { mode: 0o600 });
   const item = `engines:\n  - name: far\n    models: [demo-small, demo-large]\n    upstream:\n      url: ${far.http}/v1\n      key_file: ${key}\n`;
-  const server = await startServer({ edit: (text) => text.replace(/^engines: \[\]$/m, item), sets: ['gateway.routing.policy=round_robin', `log.requests.to=${file}`] });
+  const server = await startServer({ direct: true, edit: (text) => text.replace(/^engines: \[\]$/m, item), sets: ['gateway.routing.policy=round_robin', `log.requests.to=${file}`] });
   try {
     await until(async () => (await (await request(server.http, '/metrics', { headers: { authorization: `Bearer ${server.keys.admin}` } })).body).includes('engine="far"} 1'), PATIENCE);
     const said = [];

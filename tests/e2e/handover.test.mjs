@@ -9,9 +9,11 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { figures, records, words } from './engines_traffic.mjs';
-import { ROOT, SLUICE, startServer } from './harness.mjs';
+import { localOnly, ROOT, SLUICE, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
 import { sum } from './prometheus.mjs';
+
+const LOCAL = localOnly('pages that engines hand over');
 
 const PATIENCE = 60_000;
 const folder = mkdtempSync(join(tmpdir(), 'sluice-handover-'));
@@ -31,7 +33,7 @@ function text(r) {
   return all;
 }
 
-test('a prompt is computed apart, and the answer is that of one engine', { timeout: 120_000 }, async () => {
+test('a prompt is computed apart, and the answer is that of one engine', { timeout: 120_000, ...LOCAL }, async () => {
   const file = join(folder, 'split.jsonl');
   const alone = await startServer({ sets: ALONE });
   const server = await startServer({ sets: [...SPLIT, 'engines.b.models=demo-large', `log.requests.to=${file}`] });
@@ -63,7 +65,7 @@ test('a prompt is computed apart, and the answer is that of one engine', { timeo
   } finally { await server.stop(); await alone.stop(); }
 });
 
-test('adapters and tenants: what is handed over is what the request asks for', { timeout: 120_000 }, async () => {
+test('adapters and tenants: what is handed over is what the request asks for', { timeout: 120_000, ...LOCAL }, async () => {
   const file = join(folder, 'adapters.jsonl'), adapter = join(folder, 'style.gguf');
   execFileSync(SLUICE, ['model', 'adapter', 'make', 'etc/models/demo-small.gguf', adapter, '--rank', '8', '--seed', '1', '--alpha', '200'], { cwd: ROOT });
   chmodSync(adapter, 0o644);
@@ -104,7 +106,7 @@ async function healed(server, file, seed) {
   for (let i = 0, good = false; !good; i++) { good = await back(i); assert.ok(i < 1200, 'nothing is handed over any more'); await new Promise((go) => setTimeout(go, 50)); }
 }
 
-test('whatever the prefill engine does, the answers are the same: it is slow, refuses, is killed in the middle', { timeout: 300_000 }, async () => {
+test('whatever the prefill engine does, the answers are the same: it is slow, refuses, is killed in the middle', { timeout: 300_000, ...LOCAL }, async () => {
   const file = join(folder, 'prefill.jsonl'), bodies = Array.from({ length: 6 }, (_, i) => body(100 + i, { max_tokens: 12 }));
   const want = await references(bodies);
   const server = await startServer({ sets: [...SPLIT, 'supervisor.hang=120s', 'handover.wait=100ms', `log.requests.to=${file}`] });
@@ -144,7 +146,7 @@ test('whatever the prefill engine does, the answers are the same: it is slow, re
   } finally { assert.equal(await other.stop(), 0, other.log()); }
 });
 
-test('the decoding engine is killed: what has no token yet is made again, the rest has one error; a client that leaves cancels its prompt', { timeout: 300_000 }, async () => {
+test('the decoding engine is killed: what has no token yet is made again, the rest has one error; a client that leaves cancels its prompt', { timeout: 300_000, ...LOCAL }, async () => {
   const file = join(folder, 'decode.jsonl'), bodies = [body(300), body(301, { max_tokens: 200 })];
   const want = await references(bodies);
   const server = await startServer({ sets: [...SPLIT, 'supervisor.hang=120s', `log.requests.to=${file}`] });

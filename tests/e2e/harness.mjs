@@ -15,6 +15,10 @@ export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../..');
 export const SLUICE = process.env.SLUICE ?? join(ROOT, 'build/sluice');
 /** With how many gateway threads the long suites run, one after the other: `make test` has time for 4 only. */
 export const THREADS = (process.env.THREADS ?? '1,4').split(',').map(Number);
+/** Whether the models of every server are those of a second one, its upstream (startOver). */
+export const OVER_UPSTREAM = Boolean(process.env.SLUICE_OVER_UPSTREAM);
+/** Options of a test or a suite that looks at what an upstream has to itself: with one it is skipped, for this reason. */
+export const localOnly = (why) => (OVER_UPSTREAM ? { skip: `over an upstream: ${why}` } : {});
 process.chdir(ROOT); // tests also start build/sluice by themselves, with paths relative to it
 const READY_MS = Number(process.env.SLUICE_READY_MS ?? 120000);
 const STOP_MS = 30000;
@@ -98,25 +102,33 @@ function namesIn(folder) {
   try { return readdirSync(folder); } catch { return []; }
 }
 
+/** Of the upstream's tier: what a test limits is the front's. */
+const UNLIMITED = ['concurrency=100000', 'max_output=1000000', 'max_prompt=0', 'deadline=0', 'pace_tps=0', 'coalesce=off', 'supersede=off', 'cleanse=off', 'compress=off', 'when_late=queue', 'ttft_target=0',
+  'max_wait=0', 'hedge=false', 'default_model=', ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day', 'subject_requests_per_minute', 'under_load.prompt_limit', 'under_load.output_limit'].map((k) => `${k}=0`)];
+
 /**
  * Two servers: `front`, whose engine uses `back`, which has the models (of the demonstration pair, or the echo's). engine:
- * what of the settings is the back's. → {front, back}
+ * what of the settings is the back's; front: more of how the front starts. → {front, back}
  */
-export async function startPair({ sets = [], engine = [], echo = false, edit = null, frontEdit = null, dialect = 'vllm', https = false } = {}) {
-  const back = await startServer({ echo, edit, direct: true, sets: [...engine, 'cache.store=memory', ...['concurrency=100000', 'max_output=1000000', 'coalesce=off', 'supersede=off', 'cleanse=off']
-    .map((s) => `gateway.tiers.paid.${s}`)] });
+export async function startPair({ sets = [], engine = [], echo = false, edit = null, frontEdit = null, dialect = 'vllm', https = false, front: more = {} } = {}) {
+  const back = await startServer({ echo, edit, direct: true, sets: [...engine, 'cache.store=memory', ...UNLIMITED.map((s) => `gateway.tiers.paid.${s}`)] });
   const keyFile = join(back.state, 'upstream.key');
   writeFileSync(keyFile, `${back.keys.paid}\n`, { mode: 0o600 });
   const names = JSON.parse((await request(back.http, '/v1/models', { headers: { authorization: `Bearer ${back.keys.paid}` } })).body).data.map((m) => m.id).filter((id) => id !== 'auto');
-  /** Numbers of its vectors; 0: it makes text. */
-  const width = async (id) => {
-    const r = await request(back.http, '/v1/embeddings', { method: 'POST', headers: { authorization: `Bearer ${back.keys.paid}`, 'content-type': 'application/json' }, body: JSON.stringify({ model: id, input: 'x' }) });
-    return r.status === 200 ? JSON.parse(r.body).data[0].embedding.length : 0;
+  const ask = async (path, body) => {
+    const r = await request(back.http, path, { method: 'POST', headers: { authorization: `Bearer ${back.keys.paid}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+    return r.status === 200 ? JSON.parse(r.body).data[0] : null;
   };
-  const vectors = await Promise.all(names.map(async (id) => `engine.upstream.models.${id}.embeddings=${await width(id)}`));
+  /** What it is beside one that makes text, by trying. */
+  const kind = async (model) => {
+    const vector = await ask('/v1/embeddings', { model, input: 'x' });
+    if (vector) return [`embeddings=${vector.embedding.length}`, `shorten=${await ask('/v1/embeddings', { model, input: 'x', dimensions: 8 }) !== null}`];
+    return await ask('/v1/score', { model, text_1: 'x', text_2: 'y' }) ? ['scores=true'] : [];
+  };
+  const kinds = (await Promise.all(names.map(async (id) => (await kind(id)).map((k) => `engine.upstream.models.${id}.${k}`)))).flat();
   try {
-    const front = await startServer({ direct: true, edit: frontEdit, sets: [`engine.upstream.url=${https ? back.https : back.http}/v1`, `engine.upstream.key_file=${keyFile}`, `engine.upstream.dialect=${dialect}`,
-      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...names.map((id) => `engine.upstream.models.${id}.role=${{ 'demo-small': 'small', 'demo-large': 'large' }[id] ?? 'none'}`), ...vectors, ...sets] });
+    const front = await startServer({ ...more, direct: true, edit: frontEdit, sets: [`engine.upstream.url=${https ? back.https : back.http}/v1`, `engine.upstream.key_file=${keyFile}`, `engine.upstream.dialect=${dialect}`,
+      ...(https ? [`engine.upstream.ca_file=${back.caFile}`] : []), ...names.map((id) => `engine.upstream.models.${id}.role=${{ 'demo-small': 'small', 'demo-large': 'large' }[id] ?? 'none'}`), ...kinds, ...sets] });
     return { front, back };
   } catch (e) {
     await back.stop();
@@ -124,32 +136,33 @@ export async function startPair({ sets = [], engine = [], echo = false, edit = n
   }
 }
 
-/** As startServer, over an upstream: what of the settings is the engine's goes there. */
-async function startOver({ sets, ...how }) {
+/** As startServer, over an upstream: what of the settings is the engine's goes there, everything else is of the server in front. */
+async function startOver({ sets, echo, edit, ...front }) {
   const isEngine = (s) => s.startsWith('engine.');
-  const { front, back } = await startPair({ ...how, frontEdit: how.edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine) });
-  return { ...front, stop: async () => { const status = await front.stop(); await back.stop(); return status; } };
+  const pair = await startPair({ echo, edit, frontEdit: edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine), front });
+  return { ...pair.front, stop: async () => { const status = await pair.front.stop(); await pair.back.stop(); return status; } };
 }
 
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
  * text to another; unready: a pattern of the log, of a server whose models do not become ready; echo: the engine without
  * models; config, exe: another file, another executable; state: the folder of an earlier server; direct: even if
- * SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its models.
+ * SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its models, except those that name one.
  * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
  *    stop(), left()}
  */
-export async function startServer({ sets = [], ports = 0, echo = false, edit = null, unready = null, direct = !process.env.SLUICE_OVER_UPSTREAM, config = 'etc/sluice.yaml', exe = SLUICE,
+export async function startServer({ sets = [], ports = 0, echo = false, edit = null, unready = null, direct = !OVER_UPSTREAM, config = 'etc/sluice.yaml', exe = SLUICE,
   state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')) } = {}) {
-  if (!direct && Array.isArray(sets) && ports === 0) return startOver({ sets, echo, edit });
+  if (typeof sets === 'function') sets = sets(await freePorts(ports));
+  if (!direct && !sets.some((s) => s.startsWith('engine.upstream.'))) return startOver({ sets, echo, edit, unready, config, exe, state });
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
-  const [plain, tls, ...more] = await freePorts(2 + ports);
+  const [plain, tls] = await freePorts(2);
   // A busy machine is no broken store, no hung process and no engine that is overloaded. Beside other tests, engines with a thread
   // per core spin most of their time; what they answer does not depend on their number (tests/unit/engine/core/test_invariance.c).
   const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, 'cache.timeout=2s', 'supervisor.hang=60s', 'gateway.limits.submit_wait=60s', 'engine.threads=1', ...(echo ? ['engine.echo.enabled=true'] : []),
-    ...(typeof sets === 'function' ? sets(more) : sets)];
+    ...sets];
   if (edit) {
     const from = config;
     config = join(state, 'sluice.yaml');

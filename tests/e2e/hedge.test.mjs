@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { records } from './engines_traffic.mjs';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 import { samples, sum } from './prometheus.mjs';
 import { startMock } from './upstream_mock.mjs';
 
@@ -123,7 +123,7 @@ test('an engine with other work is not used', { timeout: 120_000 }, async () => 
   } finally { await stop(); }
 });
 
-test('an engine of this machine that is slow: the second one is cancelled once the first has a token', { timeout: 120_000 }, async () => {
+test('an engine of this machine that is slow: the second one is cancelled once the first has a token', { timeout: 120_000, ...localOnly('an engine of this machine') }, async () => {
   const file = join(folder, 'echo.jsonl');
   const server = await startServer({ echo: true, sets: [...COMMON, 'engine.echo.rate=0', 'engine.echo.ttft=1ms', 'engines.b.echo.burst=1', `log.requests.to=${file}`] });
   try {

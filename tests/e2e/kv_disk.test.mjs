@@ -6,7 +6,7 @@ import { chownSync, closeSync, existsSync, openSync, readFileSync, readdirSync, 
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 
 const WORDS = 'a cat sat by the old stone bridge and watched small boats drift down to the sea while rain fell'.split(' ');
 /** Texts that differ from their first word on. */
@@ -29,7 +29,7 @@ function damage(file) {
 }
 
 for (const kv of ['f16', 'q8']) {
-  describe(`keys and values of ${kv} on disk`, () => {
+  describe(`keys and values of ${kv} on disk`, localOnly('its pages on disk'), () => {
     let server, first, folder;
     const sets = ['engine.kv_disk.bytes=256MiB', 'engine.kv_disk.always=true', `engine.kv_type=${kv}`, 'gateway.tiers.paid.coalesce=off'];
     const auth = () => ({ 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` });

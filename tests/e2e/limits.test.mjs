@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { chat, user } from './client.mjs';
-import { startServer } from './harness.mjs';
+import { localOnly, startServer } from './harness.mjs';
 
 
 /** The tiers of etc/sluice.yaml with other numbers. */
@@ -45,7 +45,7 @@ for (const store of ['memory', 'auto']) {
       assert.equal(streamed.status, 429, 'a stream is refused before it begins');
     });
 
-    test('tokens a day: the answer ends at what is left, and the next is refused', async () => {
+    test('tokens a day: the answer ends at what is left, and the next is refused', localOnly('how many tokens a prompt has before it is answered'), async () => {
       const words = Array.from({ length: 15 }, (_, i) => `w${i}`).join(' ');
       // 15 + 16 tokens of 60.
       const first = await paid.chat.completions.create({ model: 'default', messages: user(words) });

@@ -10,8 +10,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { request, SLUICE, startServer } from './harness.mjs';
+import { localOnly, request, SLUICE, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
+
+const LOCAL = localOnly('which of its models are in memory');
 
 const MODELS = 8, ROOM = 3, CLIENTS = 32, EACH = 3, SHAPE = process.env.ON_DEMAND_SHAPE ?? 'tiny-llama';
 const SECONDS = Number(process.env.ON_DEMAND_SECONDS ?? 0), MIB = 1 << 20;
@@ -21,7 +23,7 @@ const file = (name) => join(folder, `${name}.gguf`);
 const models = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => line +
   names.map((n) => `    - name: ${n}\n      path: ${file(n)}\n      start: on_demand\n      keep_alive: 5s\n`).join(''));
 
-describe('models on demand', () => {
+describe('models on demand', LOCAL, () => {
   let server, bound, doc, fileRss, engine;
   const auth = () => ({ 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` });
   const list = async () => JSON.parse((await request(server.http, '/v1/models', { headers: auth() })).body).data.filter((m) => names.includes(m.id));
@@ -128,7 +130,7 @@ const servePair = (turn) => serve(['third'], () => [
   `engine.on_demand.memory=${room(2.1)}MiB`, `engine.on_demand.turn=${turn}`, 'cascade.takeover=1m', 'cascade.hold.time=1m', 'cascade.least_escalations=1000000'],
 (text) => text.replace(/^ {2}tiers: \[\]$/m, '  tiers: [{name: paid, mode: auto, hard: 1, race: 1, sure: 1, low: 1, drop: 0}]'));
 
-describe('a cascade whose models are on demand', () => {
+describe('a cascade whose models are on demand', LOCAL, () => {
   let s;
   before(async () => { s = await servePair('3s'); });
   after(() => s?.stop());
@@ -163,7 +165,7 @@ describe('a cascade whose models are on demand', () => {
   });
 });
 
-describe('an engine that dies while a pair on demand loads', () => {
+describe('an engine that dies while a pair on demand loads', LOCAL, () => {
   let s;
   before(async () => { s = await servePair('1h'); });
   after(() => s?.stop());
@@ -197,7 +199,7 @@ describe('an engine that dies while a pair on demand loads', () => {
   });
 });
 
-describe('waits for models on demand', () => {
+describe('waits for models on demand', LOCAL, () => {
   let s;
   before(async () => {
     s = await serve(['third', 'fourth'], () => [`engine.on_demand.memory=${room(1.1)}MiB`, 'engine.on_demand.turn=1h', 'engine.on_demand.max_wait=1s']);
@@ -224,7 +226,7 @@ describe('waits for models on demand', () => {
   });
 });
 
-describe('keep_alive', () => {
+describe('keep_alive', LOCAL, () => {
   let s;
   const gone = async (name) => {
     const end = Date.now() + 120000;

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { hasRedis, SLUICE, request, startServer } from './harness.mjs';
+import { hasRedis, localOnly, SLUICE, request, startServer } from './harness.mjs';
 import { figure } from './perf.mjs';
 
 let server;
@@ -100,7 +100,7 @@ test('/ready speaks for all threads', async () => {
 });
 
 /** The engine on the CUDA kernels in their emulation, whose device breaks when the test makes a file. */
-test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}` }, async () => {
+test('a fault of the device', { skip: !existsSync(EMULATED) && `no ${EMULATED}`, ...localOnly('its device') }, async () => {
   const state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')), breaks = join(state, 'break'); // where the engine may remove it
   process.env.SLUICE_EMULATION_FAIL_FILE = breaks;
   try {

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { chat, until, user } from './client.mjs';
-import { ROOT, SLUICE, request, startServer } from './harness.mjs';
+import { localOnly, ROOT, SLUICE, request, startServer } from './harness.mjs';
 import { samples, sum } from './prometheus.mjs';
 
 const PATIENCE = 120_000, STREAMS = 64, THREADS = 2;
@@ -149,7 +149,7 @@ test('what can not take over is refused, and a file that was replaced is enough 
   assert.deepEqual(server.left().filter((f) => f.includes('sock')), []);
 });
 
-test('several engines are replaced one after the other, and an answer outlives the crash of a former one', async () => {
+test('several engines are replaced one after the other, and an answer outlives the crash of a former one', localOnly('several engines of one machine'), async () => {
   const server = await startServer({ echo: true, edit: (yaml) => yaml.replace(/^engines: .*\n/m, 'engines: [{name: b}]\n'), sets: [...sets, 'engine.echo.ttft=0', 'engine.echo.rate=50'] });
   try {
     const former = await server.pids();

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
 import { figures, words } from './engines_traffic.mjs';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 import { random } from './page_corpus.mjs';
 import { sum } from './prometheus.mjs';
 
@@ -37,7 +37,7 @@ async function load(server, width, body, wanted) {
   return all;
 }
 
-test('a pair of engines changes roles under load, and no stream is lost', { timeout: 900_000 }, async () => {
+test('a pair of engines changes roles under load, and no stream is lost', { timeout: 900_000, ...localOnly('roles of engines that share pages') }, async () => {
   const server = await start(AUTO), status = async () => JSON.parse((await request(server.http, '/v1/admin/status', { headers: { authorization: `Bearer ${server.keys.admin}` } })).body).roles;
   const first = await status();
   assert.deepEqual(first.engines.map((e) => [e.name, e.role, e.auto, e.up]), ENGINES.map((name) => [name, 'both', true, true]));

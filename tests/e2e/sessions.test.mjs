@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { metric, until } from './client.mjs';
-import { hasRedis, request, ROOT, startServer } from './harness.mjs';
+import { hasRedis, localOnly, request, ROOT, startServer } from './harness.mjs';
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const text = (i) => i.content[0].text;
@@ -335,7 +335,7 @@ describe('the prefix registry and the demo pair', { skip }, () => {
   });
   after(async () => assert.equal(await server?.stop(), 0, server?.log()));
 
-  test('after a kill of the engine the next turns find their prefixes computed', { timeout: 600_000 }, async () => {
+  test('after a kill of the engine the next turns find their prefixes computed', { timeout: 600_000, ...localOnly('what its engine has computed outlives a kill here') }, async () => {
     const { openai } = clientOf(server);
     const cached = (r) => r.usage.input_tokens_details.cached_tokens;
     const say = { model: 'demo-small', temperature: 0, max_output_tokens: 24 };

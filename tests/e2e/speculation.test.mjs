@@ -3,7 +3,7 @@
 // sampled, streamed and whole; what drafts is named in the log; drafts are counted in the metrics, under both names.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { request, startServer } from './harness.mjs';
+import { localOnly, request, startServer } from './harness.mjs';
 
 const asked = [
   { messages: [{ role: 'user', content: 'Say the word apple again and again: apple apple apple apple apple apple' }] },
@@ -46,7 +46,7 @@ async function until(server, name, least) {
   }
 }
 
-test('answers with drafts are those without', async () => {
+test('answers with drafts are those without', localOnly('its drafts and their counts'), async () => {
   let plain;
   for (const mode of ['off', 'ngram', 'draft', 'head', 'auto']) {
     const server = await startServer({ sets: [`engine.speculation.mode=${mode}`, 'engine.speculation.fixed=true'] });

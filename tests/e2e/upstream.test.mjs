@@ -153,8 +153,47 @@ describe('another Sluice runs the models', { timeout: 300_000 }, () => {
 
   test('what it does not have is refused by name', async () => {
     for (const [field, more] of [['typical_p', { typical_p: 0.5 }], ['best_of', { best_of: 4 }], ['use_beam_search', { use_beam_search: true, best_of: 2 }], ['prompt_logprobs', { prompt_logprobs: 1 }],
-      ['return_token_ids', { return_token_ids: true }]])
+      ['return_tokens_as_token_ids', { return_tokens_as_token_ids: true, logprobs: true, top_logprobs: 2 }]])
       await assert.rejects(chatOf(more)(through), (e) => e.status === 400 && e.param === field, field);
+  });
+
+  test('ids of tokens, whole and streamed, of chats and completions, beside log probabilities', async () => {
+    const whole = await both(chatOf({ return_token_ids: true })), ids = [];
+    assert.ok(whole.choices[0].token_ids.length > 5);
+    for await (const chunk of await chatOf({ return_token_ids: true, stream: true })(through)) ids.push(...chunk.choices[0]?.token_ids ?? []);
+    assert.deepEqual(ids, whole.choices[0].token_ids);
+    const prompt = (more) => (openai) => openai.completions.create({ model: 'demo-large', prompt: 'The river', max_tokens: 20, seed: 5, return_token_ids: true, ...more });
+    await both(prompt({}));
+    await both(prompt({ n: 2, temperature: 1, logprobs: 1 }));
+    const named = await both(chatOf({ logprobs: true, return_tokens_as_token_ids: true }));
+    assert.deepEqual(named.choices[0].logprobs.content.map((t) => t.token), whole.choices[0].token_ids.map((id) => `token_id:${id}`));
+    const stopped = await both(chatOf({ return_token_ids: true, logit_bias: { 65: 100 }, stop_token_ids: [65] }));
+    assert.equal(stopped.choices[0].stop_reason, 65);
+  });
+
+  test('tokens are counted, listed and spelled there', async () => {
+    const send = async (server, path, body) => {
+      const r = await request(server.http, path, { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' }, body: JSON.stringify({ model: 'demo-large', ...body }) });
+      return [r.status, JSON.parse(r.body)];
+    };
+    const same = async (path, body) => {
+      const [there, here] = [await send(pair.back, path, body), await send(pair.front, path, body)];
+      assert.deepEqual(here, there);
+      return here[1];
+    };
+    const { tokens } = await same('/tokenize', { prompt: 'Hello, wörld', add_special_tokens: false });
+    assert.equal((await same('/detokenize', { tokens })).prompt, 'Hello, wörld');
+    await same('/tokenize', { messages: user('Write about a river.'), tools: [WEATHER] });
+    const { input_tokens: counted } = await same('/v1/responses/input_tokens', { input: 'Write about a river.' });
+    assert.equal(counted, (await chatOf({})(direct)).usage.prompt_tokens);
+    const [status, refused] = await send(pair.front, '/detokenize', { tokens: [2 ** 28] });
+    assert.deepEqual([status, refused.error.param], [400, 'tokens']);
+  });
+
+  test('a stream that is refused there has the status of the refusal, and its field', async () => {
+    for (const [more, code, param] of [[{ messages: user('word '.repeat(40000)) }, 'context_length_exceeded', 'messages'], [{ stop_token_ids: [2 ** 30] }, 'invalid_value', 'stop_token_ids'],
+      [{ logit_bias: { [2 ** 30]: 1 } }, 'invalid_value', 'logit_bias'], [{ documents: ['x'] }, 'invalid_value', 'documents']])
+      for (const stream of [true, false]) await assert.rejects(chatOf({ ...more, stream })(through), (e) => { assert.deepEqual([e.status, e.code, e.param], [400, code, param], e.message); return true; });
   });
 
   test('a client that leaves ends the generation there', async () => {
@@ -285,6 +324,16 @@ describe('an upstream that misbehaves', { timeout: 300_000 }, () => {
     assert.deepEqual(mock.asked.slice(-2).map((a) => a.body.input).sort(), ['another', 'one text']);
     await assert.rejects(openai.embeddings.create({ model: 'short_vectors', input: 'x' }), (e) => e.status === 500);
     await assert.rejects(ask('vectors'), (e) => e.status === 400 || e.status === 404);
+  });
+
+  test('tokens of a server that has no such path are estimated, and not listed', async () => {
+    const ask = async (path, body) => {
+      const r = await request(server.http, path, { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' }, body: JSON.stringify({ model: 'fine', ...body }) });
+      return [r.status, JSON.parse(r.body)];
+    };
+    const [status, counted] = await ask('/v1/responses/input_tokens', { input: 'Hello brave new world' });
+    assert.ok(status === 200 && counted.input_tokens > 2 && counted.input_tokens < 20, JSON.stringify(counted));
+    assert.equal((await ask('/tokenize', { prompt: 'Hello' }))[0], 400);
   });
 
   test('without usage its deltas are counted', async () => {

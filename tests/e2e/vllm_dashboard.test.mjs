@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { freePorts, request, startServer } from './harness.mjs';
+import { freePorts, localOnly, request, startServer } from './harness.mjs';
 
 const PATIENCE = 120_000;
 const NO_PROMETHEUS = spawnSync('prometheus', ['--version']).error ? 'prometheus (Debian package) is not installed' : false;
@@ -50,7 +50,7 @@ const ask = async (prometheus, query) => {
   return JSON.parse(r.body).data.result;
 };
 
-test('each panel fills', { skip: NO_PROMETHEUS }, async () => {
+test('each panel fills', { skip: NO_PROMETHEUS, ...localOnly('figures of its engine') }, async () => {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-panels-')), [port] = await freePorts(1);
   const server = await startServer({ sets: ['engine.max_sequences=4', 'gateway.tiers.paid.concurrency=1000', 'gateway.tiers.paid.coalesce=off', 'gateway.tiers.paid.supersede=off',
     ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].map((l) => `gateway.tiers.paid.${l}=0`)] });

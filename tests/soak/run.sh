@@ -6,7 +6,7 @@
 # (SPEC_PROMPTS), the CUDA backend's host side in random orders of its streams (standin.sh; STANDIN_SEEDS, and whole
 # programs STANDIN_SLOW_SEEDS),
 # two engines of which one is killed over and over (KILLS),
-# eight models on demand under 32 clients, 200 adapters under 16 streams,
+# eight models on demand under 32 clients, 200 adapters under 16 streams, the end-to-end suite over an upstream,
 # the context that a model of 0.6 billion parameters gets,
 # and with each of the seeds in SEEDS ("1 2 3") answers of random schemas (FORMS) in every kind of trouble
 # and a whole server under chaos for SECONDS (at least 20). Ends with one line:
@@ -116,6 +116,9 @@ log=$out/adapters.log
 SLUICE=$PWD/$folder/sluice timeout -k 10 $(((seconds * 2 + 300) * slow)) \
 	node tests/soak/adapters.mjs --seconds "$seconds" >"$log" 2>&1 </dev/null
 result "200 adapters that come and go under 16 streams, $seconds s" $? "$log"
+log=$out/over_upstream.md
+SLUICE=$PWD/$folder/sluice timeout -k 10 $((3600 * slow)) tests/soak/over_upstream.sh >"$log" 2>&1 </dev/null
+result "the end-to-end suite over an upstream, $(tail -n 1 "$log")" $? "$log"
 log=$out/context.log
 SLUICE=$PWD/$folder/sluice SLUICE_READY_MS=$((300000 * slow)) timeout -k 10 $((900 * slow)) \
 	node tests/soak/context.mjs >"$log" 2>&1 </dev/null
