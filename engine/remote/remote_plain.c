@@ -17,7 +17,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/remote/remote_h1.h"
+#include "base/http/http1_read.h"
 #include "engine/remote/remote_http_priv.h"
 
 enum { HEAD_MAX = 3 * REMOTE_URL_MAX + REMOTE_KEY_MAX + 1024, IDLE_MAX_S = 118 };
@@ -33,7 +33,7 @@ struct remote_plain {
 	bool broken;        /* a write failed */
 	struct sl_buf head; /* the request's */
 	size_t sent;        /* bytes of head and body */
-	struct remote_h1 response;
+	struct http1_read response;
 	uint64_t idle_ns;
 };
 
@@ -50,7 +50,7 @@ static void plain_free(struct remote_plain *p)
 		event_free(p->writable);
 	close(p->fd);
 	buf_dispose(&p->head);
-	remote_h1_dispose(&p->response);
+	http1_read_dispose(&p->response);
 	sl_free(p);
 }
 
@@ -107,7 +107,7 @@ static int begin(struct remote_plain *p, struct remote_call *c)
 	p->c = c;
 	c->conn = p;
 	p->sent = 0;
-	remote_h1_begin(&p->response);
+	http1_read_begin(&p->response);
 	int rc = put_head(p);
 	if (rc != 0) {
 		plain_free(p);
@@ -158,7 +158,7 @@ static void keep(struct remote_plain *p)
 static void complete(struct remote_plain *p, bool clean)
 {
 	struct remote_call *c = p->c;
-	if (clean && remote_h1_keeps(&p->response) && !p->broken && p->sent == request_bytes(p) &&
+	if (clean && http1_read_keeps(&p->response) && !p->broken && p->sent == request_bytes(p) &&
 	    p->h->n_idle < p->h->idle_most)
 		keep(p);
 	else
@@ -184,7 +184,7 @@ static void lost(struct remote_plain *p, const char *why)
 		return;
 	}
 	bool began = c->n_head > 0 || p->response.line.len > 0;
-	if (remote_h1_closed(&p->response)) {
+	if (http1_read_closed(&p->response)) {
 		complete(p, false);
 		return;
 	}
@@ -204,18 +204,18 @@ static void feed(struct remote_plain *p, size_t n)
 {
 	struct remote_call *c = p->c;
 	size_t used;
-	switch (remote_h1_feed(&p->response, p->h->in, n, &used)) {
-	case REMOTE_H1_MORE: set_reads(p, !c->paused); break;
-	case REMOTE_H1_DONE: complete(p, used == n); break;
-	case REMOTE_H1_NO_HTTP: give_up(p, PROTO_FAULT_NO_STREAM, "the response is not one of HTTP/1"); break;
-	case REMOTE_H1_LONG:
-		if (p->response.state == REMOTE_H1_HEAD)
+	switch (http1_read_feed(&p->response, p->h->in, n, &used)) {
+	case HTTP1_READ_MORE: set_reads(p, !c->paused); break;
+	case HTTP1_READ_DONE: complete(p, used == n); break;
+	case HTTP1_READ_NO_HTTP: give_up(p, PROTO_FAULT_NO_STREAM, "the response is not one of HTTP/1"); break;
+	case HTTP1_READ_LONG:
+		if (p->response.state == HTTP1_HEAD)
 			give_up(p, PROTO_FAULT_HEADERS, "the response's head is too long");
 		else
 			give_up(p, PROTO_FAULT_CUT, "the response's chunks are malformed");
 		break;
-	case REMOTE_H1_BROKEN: give_up(p, PROTO_FAULT_CUT, "the response's chunks are malformed"); break;
-	case REMOTE_H1_STOPPED: give_up(p, PROTO_FAULT_EVENT, "stopped"); break;
+	case HTTP1_READ_BROKEN: give_up(p, PROTO_FAULT_CUT, "the response's chunks are malformed"); break;
+	case HTTP1_READ_STOPPED: give_up(p, PROTO_FAULT_EVENT, "stopped"); break;
 	}
 }
 
@@ -247,7 +247,7 @@ int remote_plain_adopt(struct remote_http *h, struct remote_call *c, int fd)
 	p->fd = fd;
 	list_init(&p->node);
 	buf_init(&p->head, HEAD_MAX);
-	remote_h1_init(&p->response, REMOTE_HEAD_MAX);
+	http1_read_init(&p->response, REMOTE_HEAD_MAX);
 	p->response.on_line = on_line;
 	p->response.on_body = on_body;
 	p->response.ctx = p;
