@@ -81,7 +81,7 @@ static const struct {
      "2\r\n\r\nno",
      "no", HTTP1_READ_DONE, true, 429},
     {OK "Content-Length: 4\r\n\r\nbod", "bod", HTTP1_READ_MORE, false, 200},
-    {CHUNKED "5\r\nhel", "hel", HTTP1_READ_MORE, false, 200},
+    {CHUNKED "5\r\nabc", "abc", HTTP1_READ_MORE, false, 200},
     {CHUNKED "5\r\nhello\r\n0\r\n", "hello", HTTP1_READ_MORE, false, 200},
     {OK "\r\nuntil it closes", "until it closes", HTTP1_READ_MORE, false, 200},
     {"220 mail.example ESMTP\r\n", "", HTTP1_READ_NO_HTTP, false, 0},
