@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/utf8.h"
 
+#include <string.h>
+
 /* The well-formed sequences, Unicode 15 table 3-7: bounds of the second byte by the first. */
 int utf8_decode(const uint8_t *s, size_t n, uint32_t *out)
 {
@@ -42,10 +44,22 @@ int utf8_encode(uint32_t cp, uint8_t out[4])
 	return len;
 }
 
+/* Eight bytes of ASCII? */
+static bool is_ascii8(const uint8_t *s)
+{
+	uint64_t all;
+	memcpy(&all, s, sizeof all);
+	return (all & 0x8080808080808080u) == 0;
+}
+
 bool utf8_valid(const void *data, size_t n)
 {
 	const uint8_t *s = data;
 	for (size_t i = 0; i < n;) {
+		if (n - i >= 8 && is_ascii8(s + i)) {
+			i += 8;
+			continue;
+		}
 		if (s[i] < 0x80) {
 			i++;
 			continue;

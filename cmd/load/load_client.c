@@ -31,7 +31,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
-#include "cmd/load/http1_reply.h"
+#include "base/http/http1_read.h"
 
 enum {
 	READ_BYTES = 128 << 10,
@@ -42,6 +42,7 @@ enum {
 	LOOKS_PER_TURN = 4,
 	WIDE_WINDOW = 0x7fffffff,
 	WHY_BYTES = 200,
+	H1_LINES_MAX = 64 << 10, /* bytes of a reply's head */
 };
 
 enum conn_state { CONN_CLOSED, CONN_CONNECTING, CONN_HANDSHAKE, CONN_UP };
@@ -60,7 +61,8 @@ struct load_conn {
 	struct list came;  /* in load_client.came: has bytes from the socket, read at came_ns */
 	uint64_t came_ns;
 	nghttp2_session *session;
-	struct http1_reply *reply; /* NULL: HTTP/2 */
+	struct http1_read *reply; /* NULL: HTTP/2 */
+	bool ends;                /* after its reply: the connection is not used again */
 };
 
 struct load_client {
@@ -160,6 +162,8 @@ static void reset(struct load_conn *k, struct list *orphans)
 	k->ssl = NULL;
 	nghttp2_session_del(k->session);
 	k->session = NULL;
+	if (k->reply != NULL)
+		http1_read_dispose(k->reply);
 	sl_free(k->reply);
 	k->reply = NULL;
 	if (k->fd >= 0)
@@ -312,7 +316,8 @@ static int h1_start(struct load_conn *k, const struct load_call *call, const cha
 			    bearer[0] ? "\r\n" : "");
 	if (rc == 0)
 		rc = buf_append(&k->out, call->body, call->n_body);
-	http1_reply_init(k->reply);
+	http1_read_begin(k->reply);
+	k->ends = false;
 	return rc;
 }
 
@@ -321,18 +326,35 @@ static struct load_call *only_call(const struct load_conn *k)
 	return list_empty(&k->calls) ? NULL : list_entry(k->calls.next, struct load_call, node);
 }
 
-static void h1_head(void *ctx, int status)
+/* Of the head; an interim one (1xx) is none. */
+static bool h1_line(void *ctx, const char *line, size_t n)
 {
 	struct load_conn *k = ctx;
 	struct load_call *call = only_call(k);
-	call->ops->on_head(call, status, k->c->now_ns);
+	bool blank = line[0] == '\n' || (n == 2 && line[0] == '\r');
+	if (blank && k->reply->status >= 200)
+		call->ops->on_head(call, k->reply->status, k->c->now_ns);
+	return true;
 }
 
-static void h1_body(void *ctx, const uint8_t *bytes, size_t n)
+static bool h1_body(void *ctx, const char *bytes, size_t n)
 {
 	struct load_conn *k = ctx;
 	struct load_call *call = only_call(k);
-	call->ops->on_data(call, bytes, n, k->c->now_ns);
+	call->ops->on_data(call, (const uint8_t *)bytes, n, k->c->now_ns);
+	return true;
+}
+
+static int h1_open(struct load_conn *k)
+{
+	k->reply = sl_zalloc(sizeof *k->reply);
+	if (k->reply == NULL)
+		return SL_ENOMEM;
+	http1_read_init(k->reply, H1_LINES_MAX);
+	k->reply->on_line = h1_line;
+	k->reply->on_body = h1_body;
+	k->reply->ctx = k;
+	return 0;
 }
 
 /* Ends the call of a complete reply. The connection is free or closed before on_end. */
@@ -342,7 +364,7 @@ static void h1_finish(struct load_conn *k)
 	list_remove(&call->node);
 	call->conn = NULL;
 	uint64_t now = k->c->now_ns;
-	if (!k->reply->keep)
+	if (k->ends)
 		reset(k, NULL);
 	call->ops->on_end(call, LOAD_DONE, now);
 }
@@ -350,21 +372,20 @@ static void h1_finish(struct load_conn *k)
 /* False: the connection has ended; k may already be in use again. */
 static bool h1_input(struct load_conn *k, const uint8_t *bytes, size_t n)
 {
-	static const struct http1_events events = {h1_head, h1_body};
 	size_t used;
 	if (only_call(k) == NULL) {
 		broken(k, "the server sent data without a request");
 		return false;
 	}
-	if (http1_reply_feed(k->reply, &events, k, bytes, n, &used) != 0) {
+	enum http1_result r = http1_read_feed(k->reply, (const char *)bytes, n, &used);
+	if (r == HTTP1_READ_MORE)
+		return true;
+	if (r != HTTP1_READ_DONE) {
 		broken(k, "the reply is not HTTP/1.1");
 		return false;
 	}
-	if (k->reply->state != HTTP1_DONE)
-		return true;
-	bool keep = k->reply->keep && used == n;
-	if (!keep)
-		k->reply->keep = false;
+	bool keep = http1_read_keeps(k->reply) && used == n;
+	k->ends = !keep;
 	h1_finish(k);
 	return keep;
 }
@@ -466,8 +487,8 @@ static ssize_t read_some(struct load_conn *k, const char **why)
 
 static void on_eof(struct load_conn *k, const char *why)
 {
-	if (k->reply != NULL && only_call(k) != NULL && http1_reply_eof(k->reply)) {
-		k->reply->keep = false;
+	if (k->reply != NULL && only_call(k) != NULL && http1_read_closed(k->reply)) {
+		k->ends = true;
 		h1_finish(k);
 		return;
 	}
@@ -607,8 +628,8 @@ static int open_conn(struct load_conn *k)
 	int rc = c->target.tls ? open_tls(k) : 0;
 	if (rc == 0 && !c->target.http1)
 		rc = h2_open(k);
-	if (rc == 0 && c->target.http1 && (k->reply = sl_zalloc(sizeof *k->reply)) == NULL)
-		rc = SL_ENOMEM;
+	if (rc == 0 && c->target.http1)
+		rc = h1_open(k);
 	k->readable = event_new(c->base, k->fd, EV_READ | EV_PERSIST, on_socket, k);
 	k->writable = event_new(c->base, k->fd, EV_WRITE | EV_PERSIST, on_socket, k);
 	if (k->readable == NULL || k->writable == NULL)

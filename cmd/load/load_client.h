@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room is the load generator of `sluice bench`: this HTTP client, the parsers for its replies (http1_reply,
- * sse_read, chat_chunk), what is sent and when (load_run, workload, arrivals), and the statistics (histogram,
+ * The room is the load generator of `sluice bench`: this HTTP client, the parsers for its replies (base/http,
+ * chat_chunk), what is sent and when (load_run, workload, arrivals), and the statistics (histogram,
  * serve_stats, batch_means, sweep). The client drives many connections with many streams over HTTP/2 (TLS with ALPN, or
  * cleartext with prior knowledge) or HTTP/1.1. It reports when bytes arrived and leaves their meaning to its caller.
  *

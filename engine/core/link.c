@@ -459,10 +459,10 @@ void hub_deliver(struct link_hub *hub)
 {
 	struct mail *next, *it = mailbox_take_all(&hub->box);
 	hub->posted_here = false;
-	hub->changed = hub->changed || it != NULL;
 	for (; it != NULL; it = next) {
 		next = it->next;
 		struct event_mail *m = (struct event_mail *)(void *)it;
+		hub->changed = hub->changed || m->kind != ENG_TOKENS || !hub->calm;
 		deliver(hub, m);
 		sl_free(m);
 	}

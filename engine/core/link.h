@@ -58,6 +58,7 @@ struct link_hub {
 	bool closing;                 /* new requests are refused */
 	bool leaving;                 /* another process takes over; requests are served until the links close */
 	bool changed;                 /* something happened since the last hub_send_stats */
+	bool calm;                    /* tokens alone change nothing that gateways decide by: no STATS follow them */
 	bool ready[PROTO_MAX_MODELS]; /* model i is READY */
 	int n_ready;
 	struct mailbox box; /* struct event_mail */

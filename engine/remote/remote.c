@@ -545,6 +545,7 @@ int remote_create(const struct eng_remote_config *cfg, struct server *server, st
 		return rc;
 	}
 	hub_attach(r->hub, &backend, r);
+	r->hub->calm = true;
 	remote_announce(r);
 	*out = r;
 	return 0;

@@ -8,8 +8,7 @@
  *   remote_stream    one answer's stream: events, credit, pace, time limits
  *   remote_body      a SUBMIT as a request's body (remote_chat: messages and tools)
  *   remote_event     the stream's events as tokens (remote_chunk: plain ones; remote_answer: the queue until they have credit)
- *   remote_http      libcurl on the event loop (remote_plain: streams without TLS, read without it; remote_h1: their
- *                    responses)
+ *   remote_http      libcurl on the event loop (remote_plain: streams without TLS, read without it)
  *   remote_health    the upstream's list of models, probes
  *   remote_load      the upstream's own metrics (remote_gauges: their text)
  *   remote_breaker   whether requests are sent at all

@@ -48,14 +48,15 @@ struct remote_usage {
 	uint32_t n_prompt, n_cached, n_completion;
 };
 
+/* What each event touches comes first. */
 struct remote_answer {
 	const struct proto_submit *asked; /* borrowed: scalars and stops */
-	uint32_t prompt_most;             /* tokens that the prompt can have */
 	struct sl_buf queue;
-	struct remote_choice choices[PROTO_MAX_CHOICES];
-	struct remote_usage usage;
 	bool complete; /* [DONE], or every choice has ended and the usage has come */
 	bool done;     /* [DONE] */
+	struct remote_choice choices[PROTO_MAX_CHOICES];
+	struct remote_usage usage;
+	uint32_t prompt_most; /* tokens that the prompt can have */
 	/* Of a failed event. */
 	enum proto_fault fault;
 	char why[128];

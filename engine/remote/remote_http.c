@@ -289,6 +289,7 @@ static void take_ends(struct remote_http *h)
 {
 	int left;
 	CURLMsg *m;
+	h->may_have_ended = false;
 	while ((m = h->lib->curl_multi_info_read(h->multi, &left)) != NULL) {
 		char *call = NULL;
 		if (m->msg != CURLMSG_DONE)
@@ -322,7 +323,8 @@ void remote_http_settle(struct remote_http *h)
 	h->depth++;
 	do {
 		tell_progress(h);
-		take_ends(h);
+		if (h->may_have_ended)
+			take_ends(h);
 		take_over(h);
 	} while (!list_empty(&h->touched));
 	h->depth--;
@@ -333,6 +335,7 @@ void remote_http_settle(struct remote_http *h)
 static void act(struct remote_http *h, curl_socket_t fd, int what)
 {
 	int running;
+	h->may_have_ended = true;
 	h->lib->curl_multi_socket_action(h->multi, fd, what, &running);
 	remote_http_settle(h);
 }
@@ -628,6 +631,7 @@ void remote_call_pause(struct remote_call *c, bool pause)
 		return;
 	remote_plain_resume(c);
 	if (c->easy != NULL) {
+		h->may_have_ended = true;
 		h->lib->curl_easy_pause(c->easy, CURLPAUSE_CONT);
 		remote_http_settle(h);
 	}

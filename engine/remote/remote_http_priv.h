@@ -27,7 +27,8 @@ struct remote_http {
 	size_t n_ca;
 	bool verify, tls;
 	long connect_ms;
-	int depth; /* of remote_http_settle */
+	int depth;           /* of remote_http_settle */
+	bool may_have_ended; /* libcurl has been called since its ends were taken */
 	char in[REMOTE_RECEIVE_BYTES];
 };
 

@@ -17,10 +17,10 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/remote/remote_h1.h"
+#include "base/http/http1_read.h"
 #include "engine/remote/remote_http_priv.h"
 
-enum { HEAD_MAX = 3 * REMOTE_URL_MAX + REMOTE_KEY_MAX + 1024, IDLE_MAX_S = 118 };
+enum { HEAD_MAX = 3 * REMOTE_URL_MAX + REMOTE_KEY_MAX + 1024, IDLE_MAX_S = 118, READS_PER_TURN = 4 };
 
 struct remote_plain {
 	struct list node; /* idle */
@@ -31,9 +31,10 @@ struct remote_plain {
 	bool reads;         /* readable is added */
 	bool kept;          /* it has carried another request */
 	bool broken;        /* a write failed */
+	bool closing;       /* the server's end has come, maybe behind bytes that are unread */
 	struct sl_buf head; /* the request's */
 	size_t sent;        /* bytes of head and body */
-	struct remote_h1 response;
+	struct http1_read response;
 	uint64_t idle_ns;
 };
 
@@ -50,7 +51,7 @@ static void plain_free(struct remote_plain *p)
 		event_free(p->writable);
 	close(p->fd);
 	buf_dispose(&p->head);
-	remote_h1_dispose(&p->response);
+	http1_read_dispose(&p->response);
 	sl_free(p);
 }
 
@@ -107,7 +108,7 @@ static int begin(struct remote_plain *p, struct remote_call *c)
 	p->c = c;
 	c->conn = p;
 	p->sent = 0;
-	remote_h1_begin(&p->response);
+	http1_read_begin(&p->response);
 	int rc = put_head(p);
 	if (rc != 0) {
 		plain_free(p);
@@ -158,7 +159,7 @@ static void keep(struct remote_plain *p)
 static void complete(struct remote_plain *p, bool clean)
 {
 	struct remote_call *c = p->c;
-	if (clean && remote_h1_keeps(&p->response) && !p->broken && p->sent == request_bytes(p) &&
+	if (clean && http1_read_keeps(&p->response) && !p->broken && p->sent == request_bytes(p) &&
 	    p->h->n_idle < p->h->idle_most)
 		keep(p);
 	else
@@ -184,7 +185,7 @@ static void lost(struct remote_plain *p, const char *why)
 		return;
 	}
 	bool began = c->n_head > 0 || p->response.line.len > 0;
-	if (remote_h1_closed(&p->response)) {
+	if (http1_read_closed(&p->response)) {
 		complete(p, false);
 		return;
 	}
@@ -200,37 +201,58 @@ static void lost(struct remote_plain *p, const char *why)
 	}
 }
 
-static void feed(struct remote_plain *p, size_t n)
+/* False: the call is over, or paused. */
+static bool feed(struct remote_plain *p, size_t n)
 {
 	struct remote_call *c = p->c;
 	size_t used;
-	switch (remote_h1_feed(&p->response, p->h->in, n, &used)) {
-	case REMOTE_H1_MORE: set_reads(p, !c->paused); break;
-	case REMOTE_H1_DONE: complete(p, used == n); break;
-	case REMOTE_H1_NO_HTTP: give_up(p, PROTO_FAULT_NO_STREAM, "the response is not one of HTTP/1"); break;
-	case REMOTE_H1_LONG:
-		if (p->response.state == REMOTE_H1_HEAD)
+	switch (http1_read_feed(&p->response, p->h->in, n, &used)) {
+	case HTTP1_READ_MORE: set_reads(p, !c->paused); return !c->paused;
+	case HTTP1_READ_DONE: complete(p, used == n && n < sizeof p->h->in && !p->closing); break;
+	case HTTP1_READ_NO_HTTP: give_up(p, PROTO_FAULT_NO_STREAM, "the response is not one of HTTP/1"); break;
+	case HTTP1_READ_LONG:
+		if (p->response.state == HTTP1_HEAD)
 			give_up(p, PROTO_FAULT_HEADERS, "the response's head is too long");
 		else
 			give_up(p, PROTO_FAULT_CUT, "the response's chunks are malformed");
 		break;
-	case REMOTE_H1_BROKEN: give_up(p, PROTO_FAULT_CUT, "the response's chunks are malformed"); break;
-	case REMOTE_H1_STOPPED: give_up(p, PROTO_FAULT_EVENT, "stopped"); break;
+	case HTTP1_READ_BROKEN: give_up(p, PROTO_FAULT_CUT, "the response's chunks are malformed"); break;
+	case HTTP1_READ_STOPPED: give_up(p, PROTO_FAULT_EVENT, "stopped"); break;
 	}
+	return false;
 }
 
+/* True: there may be more. */
+static bool read_some(struct remote_plain *p)
+{
+	struct remote_http *h = p->h;
+	ssize_t n = recv(p->fd, h->in, sizeof h->in, 0);
+	if (n < 0 && errno == EAGAIN)
+		return false;
+	if (n < 0 && errno == EINTR)
+		return true;
+	if (n > 0 && p->c != NULL)
+		return feed(p, (size_t)n) && ((size_t)n == sizeof h->in || p->closing);
+	lost(p, n < 0 ? strerror(errno) : "the connection was closed");
+	return false;
+}
+
+/* Edges: a level would be asked for again in the next turn. After fewer bytes than there was room for, more are another
+ * edge; but the server's end is none if it came with them. What is left after READS_PER_TURN is reported in the next
+ * turn, because the descriptor is added anew. */
 static void on_readable(evutil_socket_t fd, short what, void *ctx)
 {
 	struct remote_plain *p = ctx;
 	struct remote_http *h = p->h;
-	(void)what;
-	ssize_t n = recv(fd, h->in, sizeof h->in, 0);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (n > 0 && p->c != NULL)
-		feed(p, (size_t)n);
-	else
-		lost(p, n < 0 ? strerror(errno) : "the connection was closed");
+	(void)fd;
+	p->closing = p->closing || (what & EV_CLOSED) != 0;
+	bool more = true;
+	for (int i = 0; more && i < READS_PER_TURN; i++)
+		more = read_some(p);
+	if (more) {
+		set_reads(p, false);
+		set_reads(p, true);
+	}
 	remote_http_settle(h);
 }
 
@@ -247,12 +269,12 @@ int remote_plain_adopt(struct remote_http *h, struct remote_call *c, int fd)
 	p->fd = fd;
 	list_init(&p->node);
 	buf_init(&p->head, HEAD_MAX);
-	remote_h1_init(&p->response, REMOTE_HEAD_MAX);
+	http1_read_init(&p->response, REMOTE_HEAD_MAX);
 	p->response.on_line = on_line;
 	p->response.on_body = on_body;
 	p->response.ctx = p;
-	p->readable = event_new(h->base, fd, EV_READ | EV_PERSIST, on_readable, p);
-	p->writable = event_new(h->base, fd, EV_WRITE, on_writable, p);
+	p->readable = event_new(h->base, fd, EV_READ | EV_CLOSED | EV_ET | EV_PERSIST, on_readable, p);
+	p->writable = event_new(h->base, fd, EV_WRITE | EV_ET, on_writable, p); /* a descriptor has one of both kinds */
 	if (p->readable == NULL || p->writable == NULL) {
 		plain_free(p);
 		return SL_ENOMEM;

@@ -82,28 +82,31 @@ struct remote_stream {
 	struct sl_buf body;
 };
 
+/* What each event touches comes first: many streams get one each in turn, and the cost of an event is the cache lines
+ * that it touches. */
 struct remote_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
+	struct remote *r;
+	struct remote_stream *stream;
+	uint32_t credit;
+	bool started;      /* it has a slot */
+	bool failing;      /* ends with `failure` once its tokens are sent */
+	uint64_t armed_ns; /* when the timer fires; UINT64_MAX: it does not */
+	uint64_t started_ns, first_ns, byte_ns, deadline_ns;
+	uint64_t pace_ns;          /* when the next token is due, none being early */
+	struct proto_submit asked; /* scalars and stops, which are owned */
+	struct sse_read sse;
+	struct remote_answer answer;
 	struct list in_waiting;
 	struct run_slot slot;
 	struct wait_entry wait_entry;
-	struct remote *r;
-	struct proto_submit asked; /* scalars and stops, which are owned */
-	char *stops;               /* their text */
+	char *stops; /* the text of asked's */
 	const char *path;
 	struct remote_length length;
 	uint32_t n_prompt; /* estimated */
 	struct event *timer;
-	uint64_t armed_ns; /* when it fires; UINT64_MAX: it does not */
-	struct remote_stream *stream;
-	struct sse_read sse;
-	struct remote_answer answer;
-	uint32_t credit;
-	bool started; /* it has a slot */
-	bool failing; /* ends with `failure` once its tokens are sent */
 	struct remote_failure failure;
-	uint64_t arrived_ns, started_ns, first_ns, byte_ns, deadline_ns;
-	uint64_t pace_ns; /* when the next token is due, none being early */
+	uint64_t arrived_ns;
 };
 
 /* ---- remote.c ---- */

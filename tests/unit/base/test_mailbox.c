@@ -108,6 +108,28 @@ static void nudge_and_deadline(void **unused)
 	mailbox_dispose(&box);
 }
 
+/* What a receiver sends itself does not wake it, and keeps its place among what others send. */
+static void kept_mail(void **unused)
+{
+	(void)unused;
+	struct mailbox box;
+	struct note notes[4] = {{.number = 0}, {.number = 1}, {.number = 2}, {.number = 3}};
+	assert_int_equal(mailbox_init(&box), 0);
+	mailbox_keep(&box, &notes[0].mail);
+	assert_false(readable(box.wake_fd));
+	mailbox_send(&box, &notes[1].mail);
+	mailbox_keep(&box, &notes[2].mail);
+	int n = 0;
+	for (const struct mail *m = mailbox_take_all(&box); m != NULL; m = m->next)
+		assert_int_equal(((const struct note *)(const void *)m)->number, n++);
+	assert_int_equal(n, 3);
+	mailbox_send(&box, &notes[3].mail); /* it is empty: this wakes */
+	assert_true(readable(box.wake_fd));
+	assert_non_null(mailbox_take_all(&box));
+	assert_false(readable(box.wake_fd));
+	mailbox_dispose(&box);
+}
+
 static void list_keeps_order(void **unused)
 {
 	(void)unused;
@@ -139,9 +161,8 @@ static void list_keeps_order(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(threads_blocking),
-	    cmocka_unit_test(threads_by_descriptor),
-	    cmocka_unit_test(nudge_and_deadline),
+	    cmocka_unit_test(threads_blocking),   cmocka_unit_test(threads_by_descriptor),
+	    cmocka_unit_test(nudge_and_deadline), cmocka_unit_test(kept_mail),
 	    cmocka_unit_test(list_keeps_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

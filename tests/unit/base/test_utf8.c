@@ -76,6 +76,22 @@ static void hopeless_beginnings(void **unused)
 	}
 }
 
+/* ASCII is looked at in blocks: wherever a character or a wrong byte is in it. */
+static void between_ascii(void **unused)
+{
+	(void)unused;
+	for (size_t n = 4; n <= 40; n++)
+		for (size_t at = 0; at + 4 <= n; at++) {
+			char text[40];
+			memset(text, 'a', n);
+			assert_true(utf8_valid(text, n));
+			memcpy(text + at, "\xF0\x9F\x98\x80", 4);
+			assert_true(utf8_valid(text, n));
+			text[at + 2] = 'a';
+			assert_false(utf8_valid(text, n));
+		}
+}
+
 static void whole_prefix_of_text(void **unused)
 {
 	(void)unused;
@@ -88,9 +104,8 @@ static void whole_prefix_of_text(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(all_scalar_values),
-	    cmocka_unit_test(all_three_bytes),
-	    cmocka_unit_test(hopeless_beginnings),
+	    cmocka_unit_test(all_scalar_values),    cmocka_unit_test(all_three_bytes),
+	    cmocka_unit_test(hopeless_beginnings),  cmocka_unit_test(between_ascii),
 	    cmocka_unit_test(whole_prefix_of_text),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,6 @@
 
 #include "base/err.h"
 #include "cmd/load/histogram.h"
-#include "cmd/load/http1_reply.h"
 #include "base/http/sse_read.h"
 
 /* ---- histogram ---- */
@@ -88,89 +87,12 @@ static void endless_lines_are_refused(void **state)
 	free(mega);
 }
 
-/* ---- HTTP/1.1 replies ---- */
-
-struct reply_seen {
-	int status;
-	char body[256];
-};
-
-static void on_head(void *ctx, int status) { ((struct reply_seen *)ctx)->status = status; }
-
-static void on_body(void *ctx, const uint8_t *bytes, size_t n)
-{
-	strncat(((struct reply_seen *)ctx)->body, (const char *)bytes, n);
-}
-
-static const struct http1_events events = {on_head, on_body};
-
-static void check_reply(const char *wire, size_t n_reply, int status, const char *body, bool keep)
-{
-	struct http1_reply *r = malloc(sizeof *r);
-	size_t n = strlen(wire);
-	for (size_t piece = 1; piece <= n; piece++) {
-		struct reply_seen s = {0};
-		size_t at = 0, used;
-		http1_reply_init(r);
-		while (at < n && r->state != HTTP1_DONE) {
-			size_t k = n - at < piece ? n - at : piece;
-			assert_int_equal(http1_reply_feed(r, &events, &s, (const uint8_t *)wire + at, k, &used), 0);
-			at += used;
-		}
-		assert_int_equal(at, n_reply);
-		assert_true(http1_reply_eof(r));
-		assert_int_equal(s.status, status);
-		assert_string_equal(s.body, body);
-		assert_int_equal(r->keep, keep);
-	}
-	free(r);
-}
-
-static void replies_of_every_kind(void **state)
-{
-	(void)state;
-	static const char by_length[] = "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello";
-	check_reply(by_length, sizeof by_length - 1, 404, "hello", true);
-	static const char chunked[] =
-	    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
-	    "3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\nx: y\r\n\r\n";
-	check_reply(chunked, sizeof chunked - 1, 200, "abc0123456789", true);
-	static const char to_end[] = "HTTP/1.0 200 OK\r\n\r\nall of it";
-	check_reply(to_end, sizeof to_end - 1, 200, "all of it", false);
-	static const char empty[] = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
-	check_reply(empty, sizeof empty - 1, 204, "", false);
-	/* What follows belongs to the next one. */
-	static const char two[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 500 X\r\n";
-	check_reply(two, 38, 200, "", true);
-}
-
-static void bad_replies(void **state)
-{
-	(void)state;
-	static const char *const wires[] = {"SSH-2.0-x\r\n", "HTTP/1.1 2x0 OK\r\n", "HTTP/1.1 200 OK\r\nnonsense\r\n",
-					    "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
-					    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"};
-	struct http1_reply *r = malloc(sizeof *r);
-	for (size_t i = 0; i < sizeof wires / sizeof *wires; i++) {
-		struct reply_seen s = {0};
-		size_t used;
-		http1_reply_init(r);
-		assert_int_equal(http1_reply_feed(r, &events, &s, (const uint8_t *)wires[i], strlen(wires[i]), &used),
-				 SL_EPROTO);
-	}
-	http1_reply_init(r);
-	assert_false(http1_reply_eof(r));
-	free(r);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(percentiles_are_close),
 	    cmocka_unit_test(events_in_any_pieces),
 	    cmocka_unit_test(endless_lines_are_refused),
-	    cmocka_unit_test(replies_of_every_kind),
-	    cmocka_unit_test(bad_replies),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

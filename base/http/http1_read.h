@@ -7,10 +7,10 @@
  *   CHUNK_SIZE → CHUNK_DATA → CHUNK_END → CHUNK_SIZE    a chunk
  *   CHUNK_SIZE → TRAILER                                the last chunk
  *   LENGTH, TRAILER → OVER
- *   UNTIL_CLOSE → OVER                                  remote_h1_closed
+ *   UNTIL_CLOSE → OVER                                  http1_read_closed
  */
-#ifndef ENGINE_REMOTE_H1_H
-#define ENGINE_REMOTE_H1_H
+#ifndef BASE_HTTP1_READ_H
+#define BASE_HTTP1_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,32 +18,32 @@
 
 #include "base/buf.h"
 
-enum remote_h1_state {
-	REMOTE_H1_HEAD,
-	REMOTE_H1_LENGTH,
-	REMOTE_H1_UNTIL_CLOSE,
-	REMOTE_H1_CHUNK_SIZE,
-	REMOTE_H1_CHUNK_DATA,
-	REMOTE_H1_CHUNK_END,
-	REMOTE_H1_TRAILER,
-	REMOTE_H1_OVER,
+enum http1_state {
+	HTTP1_HEAD,
+	HTTP1_LENGTH,
+	HTTP1_UNTIL_CLOSE,
+	HTTP1_CHUNK_SIZE,
+	HTTP1_CHUNK_DATA,
+	HTTP1_CHUNK_END,
+	HTTP1_TRAILER,
+	HTTP1_OVER,
 };
 
-enum remote_h1_result {
-	REMOTE_H1_MORE,    /* every byte is read, the response goes on */
-	REMOTE_H1_DONE,    /* it is complete */
-	REMOTE_H1_NO_HTTP, /* its head is not one of HTTP/1.x */
-	REMOTE_H1_LONG,    /* a line, or the trailer, is too long */
-	REMOTE_H1_BROKEN,  /* its chunks are malformed */
-	REMOTE_H1_STOPPED, /* a callback returned false */
+enum http1_result {
+	HTTP1_READ_MORE,    /* every byte is read, the response goes on */
+	HTTP1_READ_DONE,    /* it is complete */
+	HTTP1_READ_NO_HTTP, /* its head is not one of HTTP/1.x */
+	HTTP1_READ_LONG,    /* a line, or the trailer, is too long */
+	HTTP1_READ_BROKEN,  /* its chunks are malformed */
+	HTTP1_READ_STOPPED, /* a callback returned false */
 };
 
-struct remote_h1 {
+struct http1_read {
 	/* A line of the head, with its end; the first is the status line, whose status is set. */
 	bool (*on_line)(void *ctx, const char *line, size_t n);
 	bool (*on_body)(void *ctx, const char *bytes, size_t n); /* n > 0 */
 	void *ctx;
-	enum remote_h1_state state;
+	enum http1_state state;
 	struct sl_buf line; /* an incomplete one */
 	size_t n_lines;     /* bytes of the head's, or the trailer's, lines */
 	uint64_t left;      /* bytes of the body, or of the chunk */
@@ -52,15 +52,15 @@ struct remote_h1 {
 };
 
 /* line_most: bytes of a line, of all lines of a head and of a trailer. */
-void remote_h1_init(struct remote_h1 *h, size_t line_most);
-void remote_h1_dispose(struct remote_h1 *h);
+void http1_read_init(struct http1_read *h, size_t line_most);
+void http1_read_dispose(struct http1_read *h);
 /* Before a response. */
-void remote_h1_begin(struct remote_h1 *h);
+void http1_read_begin(struct http1_read *h);
 /* *used: bytes read; after DONE the rest belongs to no response. */
-enum remote_h1_result remote_h1_feed(struct remote_h1 *h, const char *bytes, size_t n, size_t *used);
+enum http1_result http1_read_feed(struct http1_read *h, const char *bytes, size_t n, size_t *used);
 /* The connection has closed. True: that ends the response. */
-bool remote_h1_closed(struct remote_h1 *h);
+bool http1_read_closed(struct http1_read *h);
 /* DONE: the connection may carry another request. */
-bool remote_h1_keeps(const struct remote_h1 *h);
+bool http1_read_keeps(const struct http1_read *h);
 
 #endif

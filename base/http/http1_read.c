@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/remote/remote_h1.h"
+#include "base/http/http1_read.h"
 
 #include <string.h>
 #include <strings.h>
@@ -8,18 +8,18 @@
 
 enum { LINE_KEEP = 4096, SIZE_DIGITS = 15, LENGTH_DIGITS = 18 };
 
-void remote_h1_init(struct remote_h1 *h, size_t line_most)
+void http1_read_init(struct http1_read *h, size_t line_most)
 {
-	*h = (struct remote_h1){.state = REMOTE_H1_OVER};
+	*h = (struct http1_read){.state = HTTP1_OVER};
 	buf_init(&h->line, line_most);
 }
 
-void remote_h1_dispose(struct remote_h1 *h) { buf_dispose(&h->line); }
+void http1_read_dispose(struct http1_read *h) { buf_dispose(&h->line); }
 
-void remote_h1_begin(struct remote_h1 *h)
+void http1_read_begin(struct http1_read *h)
 {
 	buf_clear(&h->line, LINE_KEEP);
-	h->state = REMOTE_H1_HEAD;
+	h->state = HTTP1_HEAD;
 	h->n_lines = 0;
 	h->left = 0;
 	h->status = 0;
@@ -28,7 +28,7 @@ void remote_h1_begin(struct remote_h1 *h)
 
 /* ---- the head ---- */
 
-static bool read_status(struct remote_h1 *h, const char *line, size_t n)
+static bool read_status(struct http1_read *h, const char *line, size_t n)
 {
 	if (n < 12 || memcmp(line, "HTTP/1.", 7) != 0 || line[8] != ' ')
 		return false;
@@ -58,7 +58,7 @@ static const char *value_of(const char *line, size_t n, const char *name, size_t
 	return from;
 }
 
-static bool read_length(struct remote_h1 *h, const char *v, size_t n)
+static bool read_length(struct http1_read *h, const char *v, size_t n)
 {
 	uint64_t length = 0;
 	if (n == 0 || n > LENGTH_DIGITS)
@@ -96,7 +96,7 @@ static bool lists(const char *v, size_t n, const char *word)
 }
 
 /* A field that frames the body or says whether the connection stays. line: without its end. */
-static bool read_field(struct remote_h1 *h, const char *line, size_t n)
+static bool read_field(struct http1_read *h, const char *line, size_t n)
 {
 	const char *v;
 	size_t k;
@@ -108,11 +108,12 @@ static bool read_field(struct remote_h1 *h, const char *line, size_t n)
 		return read_length(h, v, k);
 	if ((v = value_of(line, n, "connection", &k)) != NULL)
 		h->keeps = !lists(v, k, "close") && (h->keeps || lists(v, k, "keep-alive"));
-	return true;
+	bool folded = line[0] == ' ' || line[0] == '\t';
+	return folded || memchr(line, ':', n) != NULL;
 }
 
 /* The blank line. */
-static void end_head(struct remote_h1 *h)
+static void end_head(struct http1_read *h)
 {
 	h->n_lines = 0;
 	if (h->status < 200) {
@@ -120,29 +121,29 @@ static void end_head(struct remote_h1 *h)
 		return;
 	}
 	if (h->status == 204 || h->status == 304) {
-		h->state = REMOTE_H1_OVER;
+		h->state = HTTP1_OVER;
 	} else if (h->chunked) {
 		h->keeps = h->keeps && !h->has_length; /* both: another reader may see another end (RFC 9112 6.3) */
-		h->state = REMOTE_H1_CHUNK_SIZE;
+		h->state = HTTP1_CHUNK_SIZE;
 	} else if (h->has_length) {
-		h->state = h->left > 0 ? REMOTE_H1_LENGTH : REMOTE_H1_OVER;
+		h->state = h->left > 0 ? HTTP1_LENGTH : HTTP1_OVER;
 	} else {
 		h->keeps = false;
-		h->state = REMOTE_H1_UNTIL_CLOSE;
+		h->state = HTTP1_UNTIL_CLOSE;
 	}
 }
 
 /* whole: with its end; n: without it. */
-static enum remote_h1_result head_line(struct remote_h1 *h, const char *line, size_t whole, size_t n)
+static enum http1_result head_line(struct http1_read *h, const char *line, size_t whole, size_t n)
 {
 	bool ok = h->status == 0 ? read_status(h, line, n) : n == 0 || read_field(h, line, n);
 	if (!ok)
-		return REMOTE_H1_NO_HTTP;
+		return HTTP1_READ_NO_HTTP;
 	if (!h->on_line(h->ctx, line, whole))
-		return REMOTE_H1_STOPPED;
+		return HTTP1_READ_STOPPED;
 	if (n == 0)
 		end_head(h);
-	return REMOTE_H1_MORE;
+	return HTTP1_READ_MORE;
 }
 
 /* ---- chunks ---- */
@@ -155,7 +156,7 @@ static int digit_of(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool read_size(struct remote_h1 *h, const char *line, size_t n)
+static bool read_size(struct http1_read *h, const char *line, size_t n)
 {
 	size_t i = 0;
 	h->left = 0;
@@ -168,99 +169,99 @@ static bool read_size(struct remote_h1 *h, const char *line, size_t n)
 	return i > 0 && (i == n || line[i] == ';' || line[i] == ' ' || line[i] == '\t');
 }
 
-static enum remote_h1_result size_line(struct remote_h1 *h, const char *line, size_t n)
+static enum http1_result size_line(struct http1_read *h, const char *line, size_t n)
 {
 	h->n_lines = 0;
 	if (!read_size(h, line, n))
-		return REMOTE_H1_BROKEN;
-	h->state = h->left > 0 ? REMOTE_H1_CHUNK_DATA : REMOTE_H1_TRAILER;
-	return REMOTE_H1_MORE;
+		return HTTP1_READ_BROKEN;
+	h->state = h->left > 0 ? HTTP1_CHUNK_DATA : HTTP1_TRAILER;
+	return HTTP1_READ_MORE;
 }
 
 /* ---- lines ---- */
 
-static enum remote_h1_result take_line(struct remote_h1 *h, const char *line, size_t whole)
+static enum http1_result take_line(struct http1_read *h, const char *line, size_t whole)
 {
 	size_t n = whole - 1;
 	if (n > 0 && line[n - 1] == '\r')
 		n--;
 	switch (h->state) {
-	case REMOTE_H1_HEAD: return head_line(h, line, whole, n);
-	case REMOTE_H1_CHUNK_SIZE: return size_line(h, line, n);
-	case REMOTE_H1_CHUNK_END:
+	case HTTP1_HEAD: return head_line(h, line, whole, n);
+	case HTTP1_CHUNK_SIZE: return size_line(h, line, n);
+	case HTTP1_CHUNK_END:
 		h->n_lines = 0;
-		h->state = REMOTE_H1_CHUNK_SIZE;
-		return n == 0 ? REMOTE_H1_MORE : REMOTE_H1_BROKEN;
-	case REMOTE_H1_TRAILER:
+		h->state = HTTP1_CHUNK_SIZE;
+		return n == 0 ? HTTP1_READ_MORE : HTTP1_READ_BROKEN;
+	case HTTP1_TRAILER:
 		if (n == 0)
-			h->state = REMOTE_H1_OVER;
-		return REMOTE_H1_MORE;
-	case REMOTE_H1_LENGTH:
-	case REMOTE_H1_UNTIL_CLOSE:
-	case REMOTE_H1_CHUNK_DATA:
-	case REMOTE_H1_OVER: break;
+			h->state = HTTP1_OVER;
+		return HTTP1_READ_MORE;
+	case HTTP1_LENGTH:
+	case HTTP1_UNTIL_CLOSE:
+	case HTTP1_CHUNK_DATA:
+	case HTTP1_OVER: break;
 	}
 	BUG("a line in state %d of a response", (int)h->state);
 }
 
 /* The next line, of which a beginning may have come before. */
-static enum remote_h1_result feed_line(struct remote_h1 *h, const char *bytes, size_t n, size_t *used)
+static enum http1_result feed_line(struct http1_read *h, const char *bytes, size_t n, size_t *used)
 {
 	const char *end = memchr(bytes, '\n', n);
 	size_t k = end != NULL ? (size_t)(end + 1 - bytes) : n;
 	*used = k;
 	h->n_lines += k;
 	if (h->n_lines > h->line.max)
-		return REMOTE_H1_LONG;
+		return HTTP1_READ_LONG;
 	if (end != NULL && h->line.len == 0)
 		return take_line(h, bytes, k);
 	if (buf_append(&h->line, bytes, k) != 0)
-		return REMOTE_H1_LONG;
+		return HTTP1_READ_LONG;
 	if (end == NULL)
-		return REMOTE_H1_MORE;
-	enum remote_h1_result r = take_line(h, (const char *)buf_data(&h->line), h->line.len);
+		return HTTP1_READ_MORE;
+	enum http1_result r = take_line(h, (const char *)buf_data(&h->line), h->line.len);
 	buf_clear(&h->line, LINE_KEEP);
 	return r;
 }
 
 /* ---- the body ---- */
 
-static enum remote_h1_result feed_body(struct remote_h1 *h, const char *bytes, size_t n, size_t *used)
+static enum http1_result feed_body(struct http1_read *h, const char *bytes, size_t n, size_t *used)
 {
-	bool bounded = h->state != REMOTE_H1_UNTIL_CLOSE;
+	bool bounded = h->state != HTTP1_UNTIL_CLOSE;
 	size_t k = bounded && h->left < n ? (size_t)h->left : n;
 	*used = k;
 	if (!h->on_body(h->ctx, bytes, k))
-		return REMOTE_H1_STOPPED;
+		return HTTP1_READ_STOPPED;
 	h->left -= bounded ? k : 0;
 	if (bounded && h->left == 0)
-		h->state = h->state == REMOTE_H1_LENGTH ? REMOTE_H1_OVER : REMOTE_H1_CHUNK_END;
-	return REMOTE_H1_MORE;
+		h->state = h->state == HTTP1_LENGTH ? HTTP1_OVER : HTTP1_CHUNK_END;
+	return HTTP1_READ_MORE;
 }
 
-static bool in_body(const struct remote_h1 *h)
+static bool in_body(const struct http1_read *h)
 {
-	return h->state == REMOTE_H1_LENGTH || h->state == REMOTE_H1_UNTIL_CLOSE || h->state == REMOTE_H1_CHUNK_DATA;
+	return h->state == HTTP1_LENGTH || h->state == HTTP1_UNTIL_CLOSE || h->state == HTTP1_CHUNK_DATA;
 }
 
-enum remote_h1_result remote_h1_feed(struct remote_h1 *h, const char *bytes, size_t n, size_t *used)
+enum http1_result http1_read_feed(struct http1_read *h, const char *bytes, size_t n, size_t *used)
 {
-	enum remote_h1_result r = REMOTE_H1_MORE;
+	enum http1_result r = HTTP1_READ_MORE;
 	*used = 0;
-	while (r == REMOTE_H1_MORE && *used < n && h->state != REMOTE_H1_OVER) {
+	while (r == HTTP1_READ_MORE && *used < n && h->state != HTTP1_OVER) {
 		size_t k;
 		r = in_body(h) ? feed_body(h, bytes + *used, n - *used, &k)
 			       : feed_line(h, bytes + *used, n - *used, &k);
 		*used += k;
 	}
-	return r == REMOTE_H1_MORE && h->state == REMOTE_H1_OVER ? REMOTE_H1_DONE : r;
+	return r == HTTP1_READ_MORE && h->state == HTTP1_OVER ? HTTP1_READ_DONE : r;
 }
 
-bool remote_h1_closed(struct remote_h1 *h)
+bool http1_read_closed(struct http1_read *h)
 {
-	if (h->state == REMOTE_H1_UNTIL_CLOSE)
-		h->state = REMOTE_H1_OVER;
-	return h->state == REMOTE_H1_OVER;
+	if (h->state == HTTP1_UNTIL_CLOSE)
+		h->state = HTTP1_OVER;
+	return h->state == HTTP1_OVER;
 }
 
-bool remote_h1_keeps(const struct remote_h1 *h) { return h->state == REMOTE_H1_OVER && h->keeps; }
+bool http1_read_keeps(const struct http1_read *h) { return h->state == HTTP1_OVER && h->keeps; }
