@@ -343,8 +343,9 @@ static bool take_finish(struct remote_answer *a, uint8_t choice, const json_t *c
 static bool take_texts(struct remote_answer *a, uint8_t choice, struct proto_str thought, struct proto_str content,
 		       struct listed of)
 {
+	const struct listed none = {0}, of_thought = content.n > 0 ? none : of;
 	if (thought.n > 0 && !(close_call(a, choice) && set_reasoning(a, choice, true) &&
-			       put_delta(a, choice, thought.at, thought.n, content.n > 0 ? (struct listed){0} : of)))
+			       put_delta(a, choice, thought.at, thought.n, of_thought)))
 		return false;
 	if (content.n > 0 && !(close_call(a, choice) && set_reasoning(a, choice, false)))
 		return false;

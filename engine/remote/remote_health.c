@@ -78,7 +78,8 @@ static bool learn(struct remote *r, const json_t *model)
 	if (is_new) {
 		static const struct eng_remote_model found = {0};
 		m = &r->models[r->n_models++];
-		*m = (struct remote_model){.n_ctx = REMOTE_DEFAULT_CTX, .does = remote_model_does(&found, r->cfg.dialect)};
+		*m = (struct remote_model){.n_ctx = REMOTE_DEFAULT_CTX,
+					   .does = remote_model_does(&found, r->cfg.dialect)};
 		memcpy(m->name, json_string_value(id), json_string_length(id));
 		memcpy(m->upstream, json_string_value(id), json_string_length(id));
 	}

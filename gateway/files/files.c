@@ -132,12 +132,11 @@ void files_create(struct exchange *x)
 	}
 	memcpy(c->id, id_prefix, sizeof id_prefix);
 	uint64_t keep_ms = u.keep_s > 0 ? u.keep_s * 1000 : l->keep_ms;
-	int64_t now = clock_unix_s();
+	json_int_t now = clock_unix_s(), until = now + (json_int_t)(keep_ms / 1000);
 	if (owned_name(x->key, c->id + sizeof id_prefix - 1))
 		c->object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "id", c->id, "object", "file",
-				      "bytes", (json_int_t)u.file.n, "created_at", (json_int_t)now, "expires_at",
-				      (json_int_t)(now + (int64_t)(keep_ms / 1000)), "filename", u.file.filename,
-				      "purpose", u.purpose, "status", "processed");
+				      "bytes", (json_int_t)u.file.n, "created_at", now, "expires_at", until, "filename",
+				      u.file.filename, "purpose", u.purpose, "status", "processed");
 	const struct file_ref ref = ref_of(c);
 	const struct file_new new = {c->object, u.file.bytes, u.file.n, keep_ms};
 	if (c->object == NULL || file_store_put(&ref, l, &c->op, &new, on_saved) != 0)

@@ -84,7 +84,7 @@ static int read_file(struct reader *r, const json_t *v, const char *key, size_t 
 {
 	static const char *const members[] = {"file_id", "filename", "file_data"};
 	char name[64];
-	json_t *found[3];
+	json_t *found[3] = {NULL};
 	int rc = set(to, "type", json_string("input_file"));
 	for (size_t i = 0; i < 3 && rc == 0; i++) {
 		snprintf(name, sizeof name, "%s[%zu].%s", key, k, members[i]);
