@@ -191,8 +191,10 @@ static inline void turmoil(const struct eng_config *cfg, const struct answer *ex
 		} else {
 			run_credit(&r, id, 1 + at_random(20));
 		}
-		for (uint32_t k = at_random(60); k > 0; k--)
+		for (uint32_t k = at_random(60); k > 0 && round < ROUNDS; k--)
 			sched_yield();
+		if (round >= ROUNDS) /* a slow engine is waited for */
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		for (uint64_t k = 1; k <= AT_ONCE; k++) {
 			pthread_mutex_lock(&r.lock);
 			bool done = which[k] != 0 && r.answers[k].done;
