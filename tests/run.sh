@@ -275,7 +275,7 @@ behind() {
 	step shipped make build "ONLY=${shipped[*]}" "${shipped[@]/#/$folder/}"
 	step sanitized make SAN=address,undefined "ONLY=${sanitized[*]}" "${sanitized[@]/#/build/san-address-undefined/}"
 	step lint timeout -k 10 900 tests/lint/run.sh short
-	step fuzz timeout -k 10 600 tests/fuzz/run.sh replay 3000
+	step fuzz timeout -k 10 600 tests/fuzz/run.sh replay "$([ -n "${THOROUGH-}" ] && echo 3000 || echo 1000)"
 }
 
 step() {

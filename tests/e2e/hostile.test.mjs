@@ -385,14 +385,14 @@ function tests(threads) {
           const last = Date.now() + WAIT_MS;
           while (Date.now() < last && all.some((s) => !s.gone)) {
             peak = Math.max(peak, rss(gateway));
-            await sleep(20);
+            await sleep(100);
           }
           assert.ok(all.every((s) => s.gone), 'the deadline ends them');
           return peak - start;
         };
         const half = await held(3000, hello.subarray(0, hello.length >> 1));
         assert.ok(half < 16 * MIB, `${(half / MIB).toFixed(1)} MiB for half ClientHellos`);
-        const whole = await held(3000, hello);
+        const whole = await held(process.env.THOROUGH ? 3000 : 1000, hello);
         assert.ok(await until(() => rss(gateway) < start + 24 * MIB, WAIT_MS),
           `${((rss(gateway) - start) / MIB).toFixed(1)} MiB left of ${(whole / MIB).toFixed(1)}`);
         await serves('ClientHellos');

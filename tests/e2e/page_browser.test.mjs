@@ -16,6 +16,10 @@ const REAL = process.env.SLUICE_PAGE ?? '';
 const TIMEOUT = 60_000;
 const STOP_MS = 60_000;
 const onMock = REAL ? { skip: 'needs the programmable server' } : {};
+// Where any server will do, the real one is asked with THOROUGH only.
+const anyServer = REAL && !process.env.THOROUGH ? { skip: 'says nothing of the server' } : {};
+/** With THOROUGH all, else some. */
+const someOf = (some, all) => (process.env.THOROUGH ? all : some);
 
 let browser;
 let mock;
@@ -182,7 +186,7 @@ test('edit sends again from there, regenerate asks the same', async () => {
   await v.close();
 });
 
-test('copy puts the answer as written on the clipboard', async () => {
+test('copy puts the answer as written on the clipboard', anyServer, async () => {
   mock?.next({ text: 'Some **bold** text.\n\n```c\nint x;\n```\n' });
   const v = await visit();
   await v.ask('Write a short C program in a code block.');
@@ -226,7 +230,7 @@ test('the history survives a reload, can be renamed and deleted', async () => {
   await v.close();
 });
 
-test('everything can be done with the keyboard alone', async () => {
+test('everything can be done with the keyboard alone', anyServer, async () => {
   const v = await visit(MOVING);
   const focused = () => v.page.evaluate(() => document.activeElement.dataset.testid ?? document.activeElement.id);
   const tabTo = async (name, key = 'Tab') => {
@@ -263,7 +267,7 @@ test('everything can be done with the keyboard alone', async () => {
   await v.close();
 });
 
-test('Korean by the browser’s language, English by choice', async () => {
+test('Korean by the browser’s language, English by choice', anyServer, async () => {
   const v = await visit({ locale: 'ko-KR' });
   assert.equal(await v.page.evaluate(() => document.documentElement.lang), 'ko');
   assert.match(await v.el('new-chat').textContent(), /새 대화/);
@@ -279,7 +283,7 @@ test('Korean by the browser’s language, English by choice', async () => {
   await v.close();
 });
 
-test('names, roles, headings and contrast, light and dark', async () => {
+test('names, roles, headings and contrast, light and dark', anyServer, async () => {
   for (const colorScheme of ['light', 'dark']) {
     const v = await visit({ colorScheme });
     const audit = () => v.page.evaluate(() => {
@@ -334,7 +338,7 @@ test('names, roles, headings and contrast, light and dark', async () => {
   }
 });
 
-test('theme follows the system until one is chosen', async () => {
+test('theme follows the system until one is chosen', anyServer, async () => {
   const v = await visit({ ...MOVING, colorScheme: 'dark' });
   const ground = () => v.page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const dark = await ground();
@@ -348,7 +352,7 @@ test('theme follows the system until one is chosen', async () => {
   await v.close();
 });
 
-test('360 pixels are enough', async () => {
+test('360 pixels are enough', anyServer, async () => {
   const v = await visit({ ...MOVING, viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
   mock?.next({ text: `${'word'.repeat(60)}\n\n| ${'column | '.repeat(12)}\n|${'--|'.repeat(12)}\n\n\`\`\`\n${'x'.repeat(300)}\n\`\`\`\n\n${'- '.repeat(9)}a` });
   const wide = () => v.page.evaluate(() => [document.documentElement.scrollWidth, document.querySelector('#scroll').scrollWidth - document.querySelector('#scroll').clientWidth]);
@@ -382,7 +386,10 @@ test('nothing a model, a server or a user writes runs or becomes markup', onMock
   await v.ask(SCRIPTS[0]);
   await v.done();
   assert.deepEqual(await forbidden(), clean);
-  for (const s of SCRIPTS) {
+  // Letter by letter, a few in one answer; with THOROUGH each in its own.
+  const few = someOf(4, 1);
+  for (let i = 0; i < SCRIPTS.length; i += few) {
+    const s = SCRIPTS.slice(i, i + few).join('\n\n');
     mock.next({ pieces: [...s], everyMs: 0 });
     await v.el('new-chat').click();
     await v.ask(s);
@@ -409,8 +416,8 @@ test('nothing a model, a server or a user writes runs or becomes markup', onMock
 test('growing in any pieces gives the same page as drawing it once', onMock, async () => {
   const v = await visit();
   const rnd = random(99);
-  const texts = Array.from({ length: 60 }, () => jumble(rnd, 120));
-  texts.push(`\`\`\`c\n${'int x = 1; // one\n'.repeat(800)}\`\`\`\n\nafter`);
+  const texts = Array.from({ length: someOf(20, 60) }, () => jumble(rnd, 120));
+  texts.push(`\`\`\`c\n${'int x = 1; // one\n'.repeat(someOf(300, 800))}\`\`\`\n\nafter`);
   const different = await v.page.evaluate(async (all) => {
     const { StreamRenderer, renderInto } = await import(`${location.origin}/www/render.js`);
     const bad = [];
@@ -886,7 +893,7 @@ test('the page itself never scrolls, at any size and zoom', onMock, async () => 
         await v.ask('Hello');
         await v.done();
       }
-      for (let k = 0; k < 6; k++) {
+      for (let k = 0; k < 6; k += someOf(2, 1)) { // each size at some zooms; with THOROUGH at all
         const size = of(sizes[(i * 5 + k) % 6]);
         await v.page.setViewportSize(size);
         await v.page.waitForFunction(({ width, height }) => innerWidth === width && innerHeight === height, size);

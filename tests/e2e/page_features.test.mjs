@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people keep in the page, used against the stand-in server: versions, options, search, files, keys, the server's history,
 // and axe-core over all of it. In Chromium and, where it is installed, Firefox; on a desktop in light and on a phone in dark. Of
-// two browsers each has one of the looks, so that each feature meets both browsers and both looks; with THOROUGH each has both.
+// two browsers each has one of the looks, so that each feature meets both browsers and both looks; of one browser, what is alike in
+// both has one of them. With THOROUGH each has both.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -33,6 +34,9 @@ const DESKTOP = PLACES.filter((p) => !p.isPhone);
 const ANY_DESKTOP = DESKTOP.filter((p) => !p.isFirefox || process.env.THOROUGH);
 const looksOf = (places) => new Set(places.map((p) => p.isPhone)).size;
 const chosen = (places) => (process.env.THOROUGH || !FIREFOX || looksOf(places) === 1 ? places : places.filter((p) => p.isPhone === p.isFirefox));
+
+/** What is kept and where: it looks alike on a desktop and a phone. Where one browser is there, in one look; with THOROUGH in both. */
+const KEPT = (isPhone) => (process.env.THOROUGH || FIREFOX ? PLACES : PLACES.filter((p) => p.isPhone === isPhone));
 
 /** A test in each browser and look of these. */
 function feature(name, act, places = PLACES) {
@@ -393,7 +397,7 @@ feature('500 chats: found by title and text, drawn a few at a time, exported and
   assert.deepEqual(one.chats.map((c) => c.title), ['Chat number 499']);
   await w.close();
   await v.close();
-});
+}, KEPT(true));
 
 feature('keys are named, chosen, removed and added; the address holds none', async () => {
   const v = await visit();
@@ -469,7 +473,7 @@ feature('a chat kept on the server is there in another browser, and what either 
   assert.ok(await until(() => mock.conversations.size === 0));
   await w.close();
   await v.close();
-});
+}, KEPT(false));
 
 feature('a model that loads is waited for with its percent; without a key a first answer needs no click but Send', async () => {
   mock.anonymous = true;
@@ -504,7 +508,7 @@ feature('a model that loads is waited for with its percent; without a key a firs
   mock.anonymous = false;
   delete mock.modelsStatus;
   await v.page.context().close();
-});
+}, KEPT(false));
 
 feature('every feature is reached and used with the keyboard alone', async () => {
   const v = await visit();
@@ -861,7 +865,7 @@ feature('a history too long for localStorage goes on in IndexedDB: opened, found
   await v.page.fill(id('search'), 'needle');
   await v.page.locator('.no-chats').waitFor();
   await v.close();
-});
+}, KEPT(false));
 
 feature('what IndexedDB has is found, opened, continued, changed, kept on the server, exported and deleted with the keyboard alone', async () => {
   const v = await visit({ alone: true });
@@ -931,7 +935,7 @@ feature('what IndexedDB has is found, opened, continued, changed, kept on the se
   await v.page.locator('.no-chats').waitFor();
   assert.ok(await until(async () => !(await archived(v.page)).some((k) => k.startsWith('abcd0000')), 30_000), 'gone from the archive, too');
   await v.close();
-});
+}, KEPT(true));
 
 feature('where IndexedDB is refused, localStorage keeps what it can; what is dropped to make room is said', async () => {
   const v = await visit({ first: refuseArchive });

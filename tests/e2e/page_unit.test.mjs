@@ -27,6 +27,9 @@ const { pathOf: curveOf } = await load('admin_charts.js');
 const { tokens } = await load('code.js');
 const { leftOf } = await load('usage.js');
 
+/** With THOROUGH all, else some. */
+const someOf = (some, all) => (process.env.THOROUGH ? all : some);
+
 // ---- helpers --------------------------------------------------------------------------------------------------------
 
 const plain = (nodes) => nodes.map((n) => (n.t === 'br' ? '\n' : n.c ? plain(n.c) : n.v)).join('');
@@ -59,7 +62,8 @@ function assertSafe(source) {
 const stepsOf = countSteps(pathToFileURL(copy).href);
 
 /** Asserts that work takes steps in proportion to its input, counted rather than timed: at most five times as many for four times as much. */
-function assertLinear(name, make, work, n = 30_000) {
+function assertLinear(name, make, work, most = 30_000) {
+  const n = someOf(most / 3, most);
   const steps = (input) => stepsOf(() => work(input));
   const small = steps(make(n)), large = steps(make(4 * n));
   assert.ok(small > 0 && large <= 5 * small, `${name}: four times the text takes ${(large / small).toFixed(1)} times as many steps`);
@@ -137,12 +141,12 @@ test('nothing a model writes becomes markup or a dangerous link', () => {
 
 test('random mixtures of marks stay safe', () => {
   const rnd = random(7);
-  for (let i = 0; i < 3000; i++) assertSafe(jumble(rnd, 1 + rnd(40)));
+  for (let i = 0; i < someOf(1000, 3000); i++) assertSafe(jumble(rnd, 1 + rnd(40)));
 });
 
 test('settled blocks never change while the text grows', () => {
   const rnd = random(21);
-  for (let i = 0; i < 150; i++) {
+  for (let i = 0; i < someOf(50, 150); i++) {
     const text = jumble(rnd, 40).replaceAll('\r\n', '\n');
     const whole = parse(text);
     for (let cut = 0; cut <= text.length; cut++) {
@@ -576,7 +580,7 @@ test('a name given in one tab is not undone by what another one saves', () => {
 
 test('random work of two tabs: every turn that neither took out is there, and both come to the same', () => {
   const rnd = random(11);
-  for (let round = 0; round < 60; round++) {
+  for (let round = 0; round < someOf(20, 60); round++) {
     const storage = memoryStorage();
     const base = makeChat(1);
     new Store(storage).save(base);
@@ -640,9 +644,9 @@ test('versions: what is shown follows the picks, else the latest; nothing is tak
     { role: 'user', content: [{ type: 'text', text: 'File: f\n\nx' }, { type: 'text', text: 'q2' }] }]);
 });
 
-test('200 random interleavings of two tabs with edits and other answers: no turn is lost, each can be shown, both show the same', () => {
+test('random interleavings of two tabs with edits and other answers: no turn is lost, each can be shown, both show the same', () => {
   const rnd = random(23);
-  for (let round = 0; round < 200; round++) {
+  for (let round = 0; round < someOf(70, 200); round++) {
     const storage = memoryStorage();
     const base = { v: 1, id: newId(), title: 'x', created: 1, updated: 1, messages: [] };
     const first = turnOf(base, 'first');
@@ -755,41 +759,43 @@ test('a file of chats comes back to the byte; damaged and foreign ones take noth
   assert.deepEqual((await importInto(small, chats)).map((id) => small.get(id).title.slice(0, 4)).length, 2, 'what has no room is left out, and takes nobody’s');
 });
 
-test('500 chats: a save costs what its chat has, a search reads what has changed', async () => {
+const N_CHATS = someOf(200, 500);
+
+test(`${N_CHATS} chats: a save costs what its chat has, a search reads what has changed`, async () => {
   const inner = memoryStorage();
   let reads = 0;
   let lists = 0;
   const storage = { ...inner, watched: true, getItem: (k) => { reads++; return inner.getItem(k); }, keys: () => { lists++; return inner.keys(); } };
   const filled = new Store(inner);
-  const chats = Array.from({ length: 500 }, (_, i) => makeChat(i + 1, `chat ${i} İstanbul`));
+  const chats = Array.from({ length: N_CHATS }, (_, i) => makeChat(i + 1, `chat ${i} İstanbul`));
   const room = filled.room();
   for (const c of chats) {
     for (let n = 0; n < 5; n++) turnOf(c, `turn ${n}`);
     filled.take({ ...c, titled: 0 }, room);
   }
   const store = new Store(storage);
-  assert.equal(store.list().length, 500);
+  assert.equal(store.list().length, N_CHATS);
   [reads, lists] = [0, 0];
   const [chat] = chats;
   store.save(chat, turnOf(chat, 'one more'));
-  assert.ok(lists === 0 && reads < 3 * 500 + 100, `${reads} reads, ${lists} lists of all records`);
+  assert.ok(lists === 0 && reads < 3 * N_CHATS + 100, `${reads} reads, ${lists} lists of all records`);
   assert.equal(chatOfKey('x'), null);
   filled.rename(chats[3].id, 'elsewhere'); // another tab
   store.hears(`sluice.v1.chat.${chats[3].id}.title`);
   const search = new Search(store);
-  assert.equal(await search.prepare(store.list(), '', () => {}), 500);
+  assert.equal(await search.prepare(store.list(), '', () => {}), N_CHATS);
   [reads, lists] = [0, 0];
   assert.equal(search.find(store.list(), 'one MORE').length, 1);
   assert.match(search.find(store.list(), 'one more')[0].snippet, /one more/);
   assert.deepEqual(search.find(store.list(), 'elsewhere').map((c) => c.id), [chats[3].id]);
-  assert.equal(search.find(store.list(), 'i̇stanbul').length, 500, 'letters that fold into two');
+  assert.equal(search.find(store.list(), 'i̇stanbul').length, N_CHATS, 'letters that fold into two');
   assert.deepEqual([search.find(store.list(), 'nowhere'), search.find(store.list(), ' ')], [[], []]);
   reads = 0;
   store.save(chat, turnOf(chat, 'and another'));
   const saved = reads;
   reads = 0;
   assert.equal(await search.prepare(store.list(), '', () => {}), 1, 'only what has changed');
-  assert.ok(reads < 3 * 500 + 100 && saved < 3 * 500 + 100, `${saved} and ${reads} reads`);
+  assert.ok(reads < 3 * N_CHATS + 100 && saved < 3 * N_CHATS + 100, `${saved} and ${reads} reads`);
 });
 
 test('the server’s history: what it has more joins here, what differs is a version, what is known is not taken twice', () => {

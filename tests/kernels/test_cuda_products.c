@@ -13,6 +13,7 @@
 #include "engine/source/model_file.h"
 #include "engine/source/random_model.h"
 #include "tests/kernels/products.h"
+#include "tests/support/part.h"
 #include "tests/support/tiny_gguf.h"
 
 static struct kn_backend *open_table(const struct kn_ops *o, bool fp8)
@@ -85,11 +86,12 @@ static void test_many_blocks(void **arg)
 
 /* Many rows have the same bits by warp groups, without them, and alone: for every number of tiles that a block may
  * have, and with fewer. The most, of which a block counts tiles and not numbers, only of floats and of blocks; on a
- * device and with THOROUGH of all types. */
+ * device and with THOROUGH of all types, and of longer rows. */
 static void test_ways(void **arg)
 {
 	(void)arg;
-	enum { OUT = 200, IN = 9 * 256, MOST = 24 * 8 * 2 + 5 };
+	enum { OUT = 200, MOST = 24 * 8 * 2 + 5 };
+	const int in = on_device() ? 9 * 256 : some_of(5, 9) * 256;
 	static const struct {
 		int type;
 		bool fp8; /* made of it when it is loaded */
@@ -99,9 +101,9 @@ static void test_ways(void **arg)
 	const struct kn_ops *o = open_cuda();
 	for (int t = 0; t < (on_device() ? N(of) : N(of) - 3); t++) {
 		struct kn_backend *b = open_table(o, of[t].fp8);
-		struct matrix m = make_matrix(of[t].type, OUT, IN);
+		struct matrix m = make_matrix(of[t].type, OUT, in);
 		struct kn_weight w = load(o, b, &m);
-		float *x = random_floats(o, b, MOST * IN), *y = guarded(o, b, MOST * OUT),
+		float *x = random_floats(o, b, (size_t)MOST * (size_t)in), *y = guarded(o, b, MOST * OUT),
 		      *z = guarded(o, b, MOST * OUT);
 		bool all = on_device() || getenv("THOROUGH") != NULL || of[t].type == KN_F16 || of[t].type == KN_Q4_K;
 		for (int i = 0; i < N(rows) - !all; i++) {
@@ -115,7 +117,7 @@ static void test_ways(void **arg)
 			if (!on_device())
 				assert_true(call_backend(cuda_path(), "sluice_emulation_wgmma", 2));
 			for (int r = 0; r < rows[i]; r += 13) {
-				run(o, b, &w, x + r * IN, 1, z);
+				run(o, b, &w, x + r * in, 1, z);
 				assert_memory_equal(z, y + r * OUT, OUT * sizeof *z);
 			}
 		}

@@ -17,6 +17,7 @@
 #include "base/fault.h"
 #include "engine/sample/sampler_device.h"
 #include "tests/kernels/tables.h"
+#include "tests/support/part.h"
 
 #define N(a) ((int)(sizeof(a) / sizeof((a)[0])))
 
@@ -275,7 +276,7 @@ static void test_random(void **arg)
 	struct rig r;
 	int n_cases = 0, other = 0;
 	open_rig(&r);
-	for (int round = 0; round < 260; round++) {
+	for (int round = 0; round < some_of(130, 260); round++) {
 		int n = vocabs[round % N(vocabs)], rows = round % 11 == 0 ? 3 : ROWS;
 		for (int i = 0; i < rows; i++)
 			make_job(&jobs[i], n);
@@ -290,7 +291,7 @@ static void test_random(void **arg)
 	r.o->stats(r.b, &s);
 	print_message("%d draws, %d of another token, %d steps by a graph\n", n_cases, other, (int)s.graph_hits);
 	assert_true(other * 1000 <= n_cases);
-	assert_true(s.graph_hits > 100);
+	assert_true(s.graph_hits > (uint64_t)some_of(40, 100));
 	close_rig(&r);
 }
 

@@ -21,7 +21,7 @@
 
 enum {
 	LAYERS = 32, /* Llama 3.1 8B's */
-	FEW_LAYERS = 8,
+	FEW_LAYERS = 4,
 	NARROW = 64,
 	BLOCK = 256, /* of a type that packs so many numbers */
 	HEADS = 4,

@@ -11,6 +11,7 @@
 
 #include "kernels/quantize.h"
 #include "tests/kernels/products.h"
+#include "tests/support/part.h"
 
 static struct kn_backend *open_table(const struct kn_ops *o, int n_threads)
 {
@@ -161,7 +162,7 @@ static void test_identity(void **arg)
 	for (const struct kn_ops *const *o = all_tables() + 1; *o != NULL; o++)
 		for (int t = 0; t < N_TYPES; t++) {
 			identity_case(*o, open_table, kn_type_at(t), 37,
-				      kn_type_block(kn_type_at(t)) == 1 ? 1037 : 1024, 3, 2);
+				      kn_type_block(kn_type_at(t)) == 1 ? 1037 : 1024, some_of(7, 3), 2);
 			/* Enough work for parts and threads. */
 			identity_case(*o, open_table, kn_type_at(t), 261, 1024, 39, 2);
 		}

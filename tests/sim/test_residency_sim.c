@@ -15,6 +15,7 @@
 
 #include "engine/sched/keep_alive.h"
 #include "engine/sched/residency.h"
+#include "tests/support/part.h"
 
 enum { SMALL = 0, LARGE = 1, KEEP_MS = 60000 };
 enum { MODELS = 8, TENANTS = 6, REQUESTS = 64, TICK_MS = 50, TURN_MS = 5000, LOAD_MS = 1000, MS = 1000000 };
@@ -223,7 +224,7 @@ static void settle(struct world *w)
 static void random_demand(void **state)
 {
 	(void)state;
-	for (unsigned seed = 1; seed <= 40; seed++) {
+	for (unsigned seed = 1, n = (unsigned)some_of(12, 40); seed <= n; seed++) {
 		struct world w;
 		begin(&w, seed, seed % 2 == 0);
 		int ticks = 20 * 60 * 5;
@@ -243,12 +244,14 @@ static void random_demand(void **state)
 	}
 }
 
+static int switches(void) { return some_of(4, 10); }
+
 /* One tenant walks through five models; the others have one each, all of which fit. */
 static uint64_t others_wait(bool switching, uint64_t *brought)
 {
 	uint64_t waited = 0, served = 0;
 	*brought = 0;
-	for (unsigned seed = 1; seed <= 10; seed++) {
+	for (unsigned seed = 1; seed <= (unsigned)switches(); seed++) {
 		struct world w;
 		begin(&w, seed, true);
 		for (int i = 0; i < 20 * 60 * 5; i++) {
@@ -278,11 +281,11 @@ static void one_tenant_switches(void **state)
 	alone = others_wait(false, &brought);
 	crowded = others_wait(true, &brought);
 	print_message(
-	    "the others wait %llu ms on the average, %llu beside one that switches; %llu loads in 50 minutes\n",
-	    (unsigned long long)alone, (unsigned long long)crowded, (unsigned long long)brought);
+	    "the others wait %llu ms on the average, %llu beside one that switches; %llu loads in %d minutes\n",
+	    (unsigned long long)alone, (unsigned long long)crowded, (unsigned long long)brought, 5 * switches());
 	/* Far less than a turn, which each of its switches would cost them if it came first. */
 	assert_true(crowded < TURN_MS);
-	assert_true(brought <= 10 * (300000 / TURN_MS + 2) * 3);
+	assert_true(brought <= (uint64_t)switches() * (300000 / TURN_MS + 2) * 3);
 }
 
 static void by_slots(void **state)
@@ -298,7 +301,7 @@ static void by_slots(void **state)
 static void cascades_end(void **state)
 {
 	(void)state;
-	for (unsigned seed = 1; seed <= 20; seed++) {
+	for (unsigned seed = 1, n = (unsigned)some_of(7, 20); seed <= n; seed++) {
 		struct world w;
 		begin(&w, seed, true);
 		w.r.cfg.bound = 200;

@@ -20,6 +20,7 @@
 #include "base/fault.h"
 #include "engine/kv/prefix.h"
 #include "engine/sched/sched.h"
+#include "tests/support/part.h"
 
 enum {
 	PAGE = 4,
@@ -579,7 +580,7 @@ static void everything_holds(void **state)
 		     {80, true, 1, 1, 3},  {90, true, 1, 3, 10}, {300, false, 1, 3, 10},
 		     {110, true, 2, 2, 9}, {40, true, 0, 1, 30}, {150, false, 0, 2, 24}};
 	enum { POOLS = sizeof pools / sizeof *pools };
-	unsigned long steps = number("SIM_STEPS", 400000), seed = number("SIM_SEED", 1);
+	unsigned long steps = number("SIM_STEPS", (unsigned long)some_of(160000, 400000)), seed = number("SIM_SEED", 1);
 	for (int i = 0; i < POOLS; i++) {
 		struct kv_groups g = {.page_tokens = PAGE,
 				      .n_groups = pools[i].n_full + pools[i].n_windowed,
@@ -615,7 +616,8 @@ static void shares_are_fair(void **state)
 	enum { UNIT = 64 }; /* of a share, for a token at the usual weight */
 	world_open(&w, 9, one, 250);
 	uint64_t worse = 0, better = 0;
-	for (w.step = 0; w.step < 20000; w.step++) {
+	const uint64_t steps = (uint64_t)some_of(8000, 20000);
+	for (w.step = 0; w.step < steps; w.step++) {
 		for (int i = 0; i < LIVES; i++) {
 			struct life *l = &w.lives[i];
 			if (l->phase != OUT)

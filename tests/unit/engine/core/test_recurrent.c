@@ -115,8 +115,8 @@ static void as_alone(void **state)
 		const char *shape;
 		int n_most, n_requests,
 		    n_turns; /* of each kind of layer one long conversation; with THOROUGH all are */
-	} cases[] = {{"tiny-lfm2-2", CROWD_MOST, 64, TURNS},   {"tiny-lfm2moe", 32, 16, FEW_TURNS},
-		     {"tiny-qwen3.5", 48, 32, TURNS},          {"tiny-qwen3.5moe", 32, 16, FEW_TURNS},
+	} cases[] = {{"tiny-lfm2-2", CROWD_MOST, 40, TURNS},   {"tiny-lfm2moe", 32, 16, FEW_TURNS},
+		     {"tiny-qwen3.5", 48, 20, TURNS},          {"tiny-qwen3.5moe", 32, 16, FEW_TURNS},
 		     {"tiny-qwen3next", 32, 16, FEW_TURNS},    {"tiny-granite4moe", 24, 16, TURNS},
 		     {"tiny-nemotron-h-2", 16, 16, FEW_TURNS}, {"tiny-nemotron3-2", 16, 16, FEW_TURNS}};
 	const bool thorough = getenv("THOROUGH") != NULL;

@@ -17,10 +17,10 @@ static void as_with_one_group(void **state)
 	static const struct {
 		const char *shape;
 		int n_layers, window, n_most, n_requests;    /* most: with THOROUGH */
-	} cases[] = {{"tiny-gemma3", 6, 70, CROWD_MOST, 64}, /* five of six windowed, over several pages */
-		     {"tiny-gemma3", 12, 9, 32, 24},         /* smaller than a page */
-		     {"tiny-gemma2", 4, 33, 32, 24},         /* every other one */
-		     {"tiny-mistral", 3, 50, 32, 24}};       /* all */
+	} cases[] = {{"tiny-gemma3", 6, 70, CROWD_MOST, 40}, /* five of six windowed, over several pages */
+		     {"tiny-gemma3", 12, 9, 32, 16},         /* smaller than a page */
+		     {"tiny-gemma2", 4, 33, 32, 16},         /* every other one */
+		     {"tiny-mistral", 3, 50, 32, 16}};       /* all */
 	struct answer *expect = calloc(CROWD_MOST, sizeof *expect);
 	char path[256];
 	assert_non_null(expect);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "engine/source/arch_read.h"
+#include "tests/support/part.h"
 #include "tests/unit/engine/source/model_files.h"
 
 #define DEEP                                                                                                \
@@ -149,11 +150,13 @@ static int change_each(json_t *root, json_t *object)
 	return n_read;
 }
 
-/* Every pair of keys with numbers at the ends of their ranges: what they are together must be possible, too. */
+/* Every pair of keys with numbers at the ends of their ranges: what they are together must be possible, too. Every
+ * fourth one without THOROUGH. */
 static void change_pairs(json_t *root)
 {
 	static const int ends[] = {1, 1024, 262144};
 	enum { N = sizeof ends / sizeof *ends };
+	int nth = 0;
 	const char *a, *b;
 	json_t *was_a, *was_b, *copy = json_copy(root);
 	json_object_foreach(copy, a, was_a)
@@ -163,6 +166,8 @@ static void change_pairs(json_t *root)
 			json_object_foreach(copy, b, was_b)
 			{
 				for (int k = 0; k < N && json_is_integer(was_b) && strcmp(a, b) < 0; k++) {
+					if (nth++ % some_of(4, 1) != 0)
+						continue;
 					json_object_set_new(root, b, json_integer(ends[k]));
 					(void)reads(root);
 				}

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "gateway/request/json_mem.h"
 #include "tests/support/chat_rig.h"
+#include "tests/support/part.h"
 
 enum { MOST_PASSES = 3000, FRESH_BYTES = 64 };
 
@@ -112,9 +113,8 @@ static int n_items(struct chat_rig *c, const char *id)
 static void sweep(struct chat_rig *c, const struct way *w)
 {
 	char id[FRESH_BYTES], target[128], body[512];
-	/* All allocations of each way in long runs; else every second one, of one half in this way and of the other in
-	 * the next. */
-	long every = getenv("THOROUGH") != NULL ? 1 : 2, n = -((w - ways) % every), passes;
+	/* All allocations of each way in long runs; else every fourth one, from another one on in each way. */
+	long every = some_of(4, 1), n = -((w - ways) % every), passes;
 	do {
 		n += every;
 		assert_true(n < MOST_PASSES);
