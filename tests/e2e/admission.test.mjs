@@ -222,8 +222,14 @@ test('the room is full: the newest of the worst tier goes for a better one, none
   await fill();
   const low = [];
   for (let i = 0; i < 6; i++) {
-    low.push(hold('bounded', { messages: user(`low ${i}`), stream: i % 2 === 0 }));
-    assert.ok(await until(async () => await value('sluice_waiting') === i + 1, 50000));
+    assert.ok(await until(async () => { // a thread that was not told of the load yet has nobody wait
+      const h = hold('bounded', { messages: user(`low ${i}`), stream: i % 2 === 0 });
+      assert.ok(await until(async () => await waiting() === i + 1, 50000), 'the engine has it');
+      if (await until(async () => await value('sluice_waiting') === i + 1, 1000)) return low.push(h);
+      h.stop();
+      await until(async () => await waiting() === i, 50000);
+      return false;
+    }, 50000), `${i} wait`);
   }
   const equal = await chat(server.http, keyOf('bounded'), { model: 'demo-large', messages: user('no room') });
   assert.equal(equal.status, 503);
