@@ -36,7 +36,7 @@ test('bench machine: every number of threads has its ceilings', () => {
 });
 
 test('bench model: prompt and answer, least to most', () => {
-  const r = bench('model', small, '--prompt', '64', '--tokens', '8', '--batch', '1,3', '--json');
+  const r = bench('model', small, '--threads', '1', '--prompt', '64', '--tokens', '8', '--batch', '1,3', '--json');
   assert.equal(r.status, 0, r.stderr);
   const got = JSON.parse(r.stdout);
   assert.deepEqual(got.answer.map((x) => x.batch), [1, 3]);
@@ -220,7 +220,7 @@ test('bench overload: figures of the echo engine, and a target that nothing meet
   assert.equal(good.status, 0, good.stderr);
   const figures = JSON.parse(good.stdout);
   assert.ok(figures.goodput_of_peak > 0 && figures.refused > 0 && figures.refusal_p99_ms > 0, good.stdout);
-  const none = bench('overload', ...short, '--first-token', '100', '--target', '1');
+  const none = bench('overload', ...short, '--slots', '1', '--first-token', '100', '--target', '1');
   assert.equal(none.status, 1);
   assert.match(none.stderr, /no answer began within 1 ms in the 1 s of its peak/);
 });
