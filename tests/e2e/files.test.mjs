@@ -4,6 +4,7 @@
 // stores and a second gateway. Their time: tests/unit/gateway/files.
 import Anthropic from '@anthropic-ai/sdk';
 import assert from 'node:assert/strict';
+import { File } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import http2 from 'node:http2';
@@ -12,6 +13,8 @@ import OpenAI, { toFile } from 'openai';
 import { metric, until, user } from './client.mjs';
 import { hasRedis, request, startServer } from './harness.mjs';
 import { startSecondGateway } from './second.mjs';
+
+globalThis.File ??= File; // Node 18 has it there only, and the library asks for it
 
 const skip = hasRedis() ? false : 'redis-server is not installed';
 const PAGE = 16; // tokens of a page of keys and values
@@ -284,13 +287,15 @@ test('without its store files are refused, and other requests go on', { skip, ti
   assert.equal(await server.stop(), 0, server.log());
 });
 
-test('another gateway serves a file', { skip, timeout: 300_000 }, async () => {
+test('another gateway serves a file', { skip, timeout: 300_000 }, async (t) => {
   const key = 'sk-shared-key-of-two-gateways';
   const sets = ['gateway.threads=2', 'engine.echo.ttft=0ms', 'engine.echo.rate=0', 'gateway.files.keep=2m', `gateway.keys.shared.sha256=${createHash('sha256').update(key).digest('hex')}`,
     'gateway.keys.shared.tier=paid'];
   const server = await startServer({ echo: true, sets });
   assert.ok(await until(async () => metric(await server.metrics(), 'sluice_cache_up') === 2, 100_000));
+  t.after(() => server.stop());
   const second = await startSecondGateway(server, sets);
+  t.after(() => second.stop());
   const here = clientOf(server, key), there = clientOf(second, key);
   const made = await here.upload('shared');
   assert.equal(made.expires_at - made.created_at, 120);
