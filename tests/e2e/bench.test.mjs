@@ -171,9 +171,18 @@ test('bench serve: conversations, recorded traffic, the highest load within a ta
   }
 });
 
-test('sluice plan: simulated arrangements with this machine\'s costs, the best first', () => {
+/** A recording of n requests: a simulation of few is cheap. */
+const recording = (dir, n) => {
+  const path = join(dir, 'trace.jsonl');
+  writeFileSync(path, Array.from({ length: n }, (_, i) => `${JSON.stringify({ at: i / 8, prompt_tokens: 200 + (i * 37) % 200, answer_tokens: 60 + (i * 13) % 80 })}\n`).join(''));
+  return path;
+};
+
+test('sluice plan: simulated arrangements with this machine\'s costs, the best first', (t) => {
   const plan = (...args) => spawnSync(sluice, ['plan', ...args], { encoding: 'utf8', timeout: 120_000 });
-  const r = plan(small, '--mix', '1:60:16', '--threads', '2', '--json');
+  const few = mkdtempSync(join(tmpdir(), 'sluice-plan-'));
+  t.after(() => rmSync(few, { recursive: true }));
+  const r = plan(small, '--trace', recording(few, 80), '--threads', '2', '--json');
   assert.equal(r.status, 0, r.stderr);
   const { arrangements } = JSON.parse(r.stdout);
   assert.equal(arrangements.length, 13);
@@ -194,9 +203,7 @@ test('sluice plan: simulated arrangements with this machine\'s costs, the best f
 test('sluice tune: settings that are not below the defaults, verified by real runs, as a section of the configuration', () => {
   const tune = (...args) => spawnSync(sluice, ['tune', ...args], { encoding: 'utf8', timeout: 300_000 });
   const svg = join(mkdtempSync(join(tmpdir(), 'sluice-tune-')), 'curve.svg');
-  const trace = join(dirname(svg), 'trace.jsonl'); // a simulation of few requests is cheap
-  writeFileSync(trace, Array.from({ length: 80 }, (_, i) => `${JSON.stringify({ at: i / 8, prompt_tokens: 200 + (i * 37) % 200, answer_tokens: 60 + (i * 13) % 80 })}\n`).join(''));
-  const load = ['--trace', trace, '--threads', '1', '--kv-memory', '64', '--sequences', '8'];
+  const load = ['--trace', recording(dirname(svg), 80), '--threads', '1', '--kv-memory', '64', '--sequences', '8'];
   const r = tune(small, ...load, '--verify', '0.5', '--json', '--svg', svg);
   assert.equal(r.status, 0, r.stderr);
   const said = JSON.parse(r.stdout);

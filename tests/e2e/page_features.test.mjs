@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people keep in the page, used against the stand-in server: versions, options, search, files, keys, the server's history,
 // and axe-core over all of it. In Chromium and, where it is installed, Firefox; on a desktop in light and on a phone in dark. Of
-// two browsers each has one of the looks, so that each feature meets both browsers and both looks; of one browser, what is alike in
-// both has one of them. With THOROUGH each has both.
+// two browsers each has one of the looks, so that a feature meets both browsers and both looks; what is our own code in all of them
+// (IN_TURN) meets one, by turns. With THOROUGH each browser has both looks, and each feature all of them.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -38,9 +38,18 @@ const chosen = (places) => (process.env.THOROUGH || !FIREFOX || looksOf(places) 
 /** What is kept and where: it looks alike on a desktop and a phone. Where one browser is there, in one look; with THOROUGH in both. */
 const KEPT = (isPhone) => (process.env.THOROUGH || FIREFOX ? PLACES : PLACES.filter((p) => p.isPhone === isPhone));
 
+/** One browser and look for each, by turns: features that ask no more of a browser than others which run in all of them. */
+const IN_TURN = Symbol('in turn');
+let turn = 0;
+const placesOf = (places) => {
+  if (places !== IN_TURN) return chosen(places);
+  const all = chosen(PLACES).filter((p) => !p.skip);
+  return process.env.THOROUGH ? PLACES : [all[turn++ % all.length]];
+};
+
 /** A test in each browser and look of these. */
 function feature(name, act, places = PLACES) {
-  for (const one of chosen(places)) {
+  for (const one of placesOf(places)) {
     test(`${one.name}: ${name}`, { skip: one.skip }, () => {
       place = one;
       errors.length = 0;
@@ -291,7 +300,7 @@ feature('system prompt, sampling, schema and model are a chat’s own: sent only
   await v.el('chat').nth(1).locator('.chat-open').click();
   assert.equal(await v.page.locator(id('model-select')).inputValue(), 'demo-large');
   await v.close();
-});
+}, IN_TURN);
 
 feature('drafts, Continue, text files, and the model that answered', async () => {
   const v = await visit();
@@ -353,7 +362,7 @@ feature('drafts, Continue, text files, and the model that answered', async () =>
   assert.equal(await v.el('file-chip').count(), 0);
   assert.deepEqual(await v.el('message-file').locator('summary').allTextContents(), ['notes.txt', 'dropped.c']);
   await v.close();
-});
+}, IN_TURN);
 
 feature('500 chats: found by title and text, drawn a few at a time, exported and imported to the byte', async () => {
   const chats = Array.from({ length: 500 }, (_, i) => ({ id: `abc${i.toString(16).padStart(5, '0')}`, title: `Chat number ${i}`, titled: i % 2, created: 1000 + i, updated: 1_600_000_000_000 + i,
@@ -397,7 +406,7 @@ feature('500 chats: found by title and text, drawn a few at a time, exported and
   assert.deepEqual(one.chats.map((c) => c.title), ['Chat number 499']);
   await w.close();
   await v.close();
-}, KEPT(true));
+}, IN_TURN);
 
 feature('keys are named, chosen, removed and added; the address holds none', async () => {
   const v = await visit();
@@ -426,7 +435,7 @@ feature('keys are named, chosen, removed and added; the address holds none', asy
   assert.equal(await v.page.locator(`${id('key-select')} option`).count(), 4);
   assert.equal(await v.page.evaluate(() => location.href), `${mock.origin}/`);
   await v.close();
-});
+}, IN_TURN);
 
 feature('a chat kept on the server is there in another browser, and what either adds comes to both', async () => {
   const v = await visit();
@@ -473,7 +482,7 @@ feature('a chat kept on the server is there in another browser, and what either 
   assert.ok(await until(() => mock.conversations.size === 0));
   await w.close();
   await v.close();
-}, KEPT(false));
+}, IN_TURN);
 
 feature('a model that loads is waited for with its percent; without a key a first answer needs no click but Send', async () => {
   mock.anonymous = true;
@@ -508,7 +517,7 @@ feature('a model that loads is waited for with its percent; without a key a firs
   mock.anonymous = false;
   delete mock.modelsStatus;
   await v.page.context().close();
-}, KEPT(false));
+}, IN_TURN);
 
 feature('every feature is reached and used with the keyboard alone', async () => {
   const v = await visit();
@@ -661,7 +670,7 @@ feature('refusals, a lost answer and keys are dealt with by the keyboard alone',
   await v.done();
   assert.equal(mock.chats().at(-1).headers.authorization, `Bearer ${KEYS.free}`);
   await v.close();
-});
+}, IN_TURN);
 
 feature('two tabs of one chat are used by the keyboard alone: read along, stopped, edited and deleted from either', async () => {
   const v = await visit();
@@ -719,7 +728,7 @@ feature('two tabs of one chat are used by the keyboard alone: read along, stoppe
   await v.page.locator('#notice', { hasText: 'deleted in another tab' }).waitFor();
   assert.equal(await v.page.locator('.bubble').count(), 0);
   await v.close();
-});
+}, IN_TURN);
 
 feature('a reader who scrolls up a little is not taken back by what comes', async () => {
   const v = await visit();
@@ -935,7 +944,7 @@ feature('what IndexedDB has is found, opened, continued, changed, kept on the se
   await v.page.locator('.no-chats').waitFor();
   assert.ok(await until(async () => !(await archived(v.page)).some((k) => k.startsWith('abcd0000')), 30_000), 'gone from the archive, too');
   await v.close();
-}, KEPT(true));
+}, IN_TURN);
 
 feature('where IndexedDB is refused, localStorage keeps what it can; what is dropped to make room is said', async () => {
   const v = await visit({ first: refuseArchive });
