@@ -346,7 +346,8 @@ struct gw_config {
 	int handover_fd;   /* to the supervisor, which keeps the listening sockets; 0 or less: none */
 	bool sockets_stay; /* inherited from a service manager: files of unix sockets are never removed */
 	bool takeover;     /* accept only when requests can be served; another gateway serves until then */
-	unsigned beat_ms, stale_ms;
+	unsigned beat_ms;
+	unsigned stale_ms; /* supervisor.hang: a loop, or an engine, that is silent for that long is hung */
 };
 
 /* Does a listener use TLS? */

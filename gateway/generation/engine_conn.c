@@ -36,7 +36,7 @@ enum {
 	BACKOFF_MAX_MS = 500,
 	HELLO_MS = 2000, /* connect and HELLO together */
 	PING_MS = 1000,  /* silent for that long: ask */
-	DEAD_MS = 3000,  /* silent for that long: gone */
+	DEAD_MS = 3000,  /* silent for that long: gone; or supervisor.hang, if that is longer */
 	TICK_MS = 250,
 	FIRST_SLOTS = 64,
 };
@@ -344,20 +344,27 @@ static void on_retry(evutil_socket_t fd, short what, void *ctx)
 	try_connect(ctx);
 }
 
+/* Who waits longer before a silent engine is killed would not lose its streams before that either. */
+static uint64_t patience_ns(const struct engine_conn *l)
+{
+	const unsigned ms = l->t->cfg->stale_ms;
+	return (ms > DEAD_MS ? ms : DEAD_MS) * NS_PER_MS;
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *ctx)
 {
 	struct engine_conn *l = ctx;
-	uint64_t now = clock_now_ns();
+	uint64_t now = clock_now_ns(), patience = patience_ns(l);
 	(void)fd;
 	(void)what;
 	/* This process was itself stopped, and what has come meanwhile is not read yet: no timeout. */
-	if (now - l->ticked_ns > DEAD_MS * NS_PER_MS)
+	if (now - l->ticked_ns > patience)
 		l->heard_ns = now - PING_MS * NS_PER_MS - 1;
 	l->ticked_ns = now;
 	look_at_limits(l);
 	if (l->state == LINK_CONNECTING && now - l->since_ns > HELLO_MS * NS_PER_MS) {
 		go_down(l, "it does not say HELLO");
-	} else if (l->state == LINK_UP && now - l->heard_ns > DEAD_MS * NS_PER_MS) {
+	} else if (l->state == LINK_UP && now - l->heard_ns > patience) {
 		go_down(l, "it is silent");
 	} else if (l->state == LINK_UP && now - l->heard_ns > PING_MS * NS_PER_MS) {
 		if (proto_put_ping(&l->out, now) == 0)
