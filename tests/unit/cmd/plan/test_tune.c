@@ -2,7 +2,8 @@
  *
  * The search of `sluice tune`: on functions whose best is known, and on simulated engines of a model of a billion
  * parameters, where it lands within two percent of what a full grid, walked by the test itself, has at best. (As
- * shipped: a grid is nothing that sanitizers would see more of than of a search.)
+ * shipped: a grid is nothing that sanitizers would see more of than of a search.) `make perf` walks every point of the
+ * grid; with SLUICE_MODEL=FILE also for what steps of that model take on this machine.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -19,6 +20,7 @@
 #include "base/clock.h"
 #include "cmd/plan/tune.h"
 #include "tests/support/part.h"
+#include "tests/support/perf.h"
 
 /* ---- known functions ---- */
 
@@ -185,21 +187,20 @@ static double full_grid(const struct tune_case *c)
 	return best;
 }
 
-static void it_lands_within_two_percent_of_a_full_grid(void **state)
+static void land_within_two_percent(const struct plan_costs *costs)
 {
 	static const struct {
 		const char *mix;
 		double ttft_ms, tpot_ms, accept;
 	} rows[] = {{"1:256:64", 3000, 120, 0}, {"3:64:128,1:1024:32", 4000, 200, 0}, {"1:128:64", 2000, 90, 0.7}};
-	const struct plan_costs costs = costs_of_1b();
-	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		static struct tune_case c;
 		struct plan_ask a;
 		struct tune_result r;
 		ask_for(&a, rows[i].mix, rows[i].ttft_ms, rows[i].tpot_ms);
-		tune_case_init(&c, &a, &costs, rows[i].accept);
-		thin(&c.grid);
+		tune_case_init(&c, &a, costs, rows[i].accept);
+		if (!perf())
+			thin(&c.grid);
 		assert_int_equal(tune_search(&c.grid, 0.01, tune_rate, &c, &r), 0);
 		printf("%s: %.3f found with %d points, default %.3f\n", rows[i].mix, r.best, r.n_measured, r.usual);
 		assert_true(r.best >= r.usual);
@@ -209,6 +210,20 @@ static void it_lands_within_two_percent_of_a_full_grid(void **state)
 		printf("full grid %.3f\n", most);
 		assert_true(r.best >= 0.98 * most);
 	}
+}
+
+static void it_lands_within_two_percent_of_a_full_grid(void **state)
+{
+	struct plan_costs costs = costs_of_1b();
+	struct sl_err err;
+	(void)state;
+	land_within_two_percent(&costs);
+	if (!perf() || getenv("SLUICE_MODEL") == NULL)
+		return;
+	if (plan_costs_measure(getenv("SLUICE_MODEL"), "auto", 2, 0, &costs, &err) != 0)
+		fail_msg("%s", err.text);
+	printf("%s:\n", getenv("SLUICE_MODEL"));
+	land_within_two_percent(&costs);
 }
 
 static void the_grid_has_the_defaults_and_fits(void **state)
