@@ -218,6 +218,15 @@ int plan_find(const struct plan_ask *a, const struct plan_arrangement *to, struc
 	return rc;
 }
 
+int plan_carries(const struct plan_ask *a, const struct plan_arrangement *to, double rate, bool *out)
+{
+	struct plan_found t = {0};
+	sweep_init(&t.sweep, a->good / 100, closeness);
+	int rc = try_rate(a, to, &t, rate);
+	*out = t.sweep.passed > 0;
+	return rc;
+}
+
 int plan_longest(const struct plan_ask *a)
 {
 	uint32_t most = 0;

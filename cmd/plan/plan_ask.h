@@ -51,6 +51,8 @@ struct plan_found {
 
 /* The highest rate at which the asked share of requests is within the targets: found->sweep.passed. SL_ENOMEM. */
 int plan_find(const struct plan_ask *a, const struct plan_arrangement *to, struct plan_found *found);
+/* Whether the asked share of requests is within the targets at this rate. SL_ENOMEM. */
+int plan_carries(const struct plan_ask *a, const struct plan_arrangement *to, double rate, bool *out);
 /* A line on a terminal that the next one replaces. */
 void plan_progress(const char *what);
 

@@ -195,7 +195,7 @@ static int print_curve(struct tuning *t)
 		printf("#   %-13s", k->name);
 		for (at[i] = 0; at[i] < k->n; at[i]++) {
 			double rate;
-			if (tune_rate(&t->space, at, &rate) != 0)
+			if (tune_rate(&t->space, at, 0, &rate) != 0)
 				return complain(1, "out of memory");
 			printf("  %g: %.3f%s", k->values[at[i]], rate, at[i] == t->result.at[i] ? "*" : "");
 		}

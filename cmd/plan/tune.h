@@ -29,6 +29,6 @@ void tune_case_init(struct tune_case *c, const struct plan_ask *ask, const struc
 /* An engine with these values. */
 struct plan_box tune_box(const struct tune_case *c, const int *at);
 /* tune_measure of a struct tune_case: the highest rate within the targets, in simulation. */
-int tune_rate(void *ctx, const int *at, double *out);
+int tune_rate(void *ctx, const int *at, double floor, double *out);
 
 #endif

@@ -6,11 +6,15 @@
 
 #include "base/alloc.h"
 
+struct value {
+	double is, not_above; /* NAN: not measured */
+};
+
 struct search {
 	const struct tune_grid *g;
 	tune_measure *measure;
 	void *ctx;
-	double *known; /* by point; NAN: not measured */
+	struct value *known; /* by point */
 	struct tune_result *out;
 	int rc;
 };
@@ -35,24 +39,32 @@ static bool is_sound(const struct tune_grid *g)
 	return n_points(g) > 0;
 }
 
-/* After an error: what no point beats. */
-static double value_at(struct search *s, const int *at)
+/* Exact if above `floor`. After an error: what no point beats. */
+static double value_at(struct search *s, const int *at, double floor)
 {
 	int point = 0;
 	for (int i = 0; i < s->g->n_knobs; i++)
 		point = point * s->g->knobs[i].n + at[i];
-	if (s->rc == 0 && isnan(s->known[point])) {
-		double v = 0;
-		s->rc = s->measure(s->ctx, at, &v);
-		s->known[point] = v >= 0 ? v : 0;
-		s->out->n_measured++;
-	}
-	return s->rc == 0 ? s->known[point] : -1;
+	struct value *k = &s->known[point];
+	if (s->rc != 0)
+		return -1;
+	if (!isnan(k->is))
+		return k->is;
+	if (k->not_above <= floor) /* not of NAN */
+		return k->not_above;
+	double v = 0;
+	s->rc = s->measure(s->ctx, at, floor, &v);
+	s->out->n_measured++;
+	if (s->rc != 0)
+		return -1;
+	if (v > floor)
+		return k->is = v;
+	return k->not_above = floor;
 }
 
 static bool take_if_better(struct search *s, const int *at)
 {
-	double v = value_at(s, at);
+	double v = value_at(s, at, s->out->best);
 	if (v <= s->out->best)
 		return false;
 	s->out->best = v;
@@ -72,17 +84,12 @@ static bool improve_knob(struct search *s, int knob)
 
 static bool improve_pair(struct search *s, int a, int b)
 {
-	int from[TUNE_KNOBS], at[TUNE_KNOBS];
+	int at[TUNE_KNOBS];
 	bool better = false;
-	memcpy(from, s->out->at, sizeof from);
-	for (int da = -1; da <= 1; da += 2)
-		for (int db = -1; db <= 1; db += 2) {
-			memcpy(at, from, sizeof at);
-			at[a] += da;
-			at[b] += db;
-			if (at[a] >= 0 && at[a] < s->g->knobs[a].n && at[b] >= 0 && at[b] < s->g->knobs[b].n)
-				better = take_if_better(s, at) || better;
-		}
+	memcpy(at, s->out->at, sizeof at);
+	for (at[a] = 0; at[a] < s->g->knobs[a].n; at[a]++)
+		for (at[b] = 0; at[b] < s->g->knobs[b].n; at[b]++)
+			better = take_if_better(s, at) || better;
 	return better;
 }
 
@@ -103,15 +110,15 @@ static void descend(struct search *s)
 /* Each knob goes back to its default while that loses less than the gain asked for. */
 static void settle(struct search *s, double gain)
 {
-	const double least = s->out->best / (1 + gain);
+	const double least = s->out->best / (1 + gain) * (1 - 1e-9);
 	int at[TUNE_KNOBS];
 	for (int i = 0; i < s->g->n_knobs; i++) {
 		memcpy(at, s->out->at, sizeof at);
 		at[i] = s->g->knobs[i].usual;
-		if (at[i] != s->out->at[i] && value_at(s, at) >= least)
+		if (at[i] != s->out->at[i] && value_at(s, at, least) > least)
 			memcpy(s->out->at, at, sizeof at);
 	}
-	double v = value_at(s, s->out->at);
+	double v = value_at(s, s->out->at, 0);
 	s->out->best = v > 0 ? v : s->out->best;
 }
 
@@ -126,10 +133,10 @@ int tune_search(const struct tune_grid *g, double gain, tune_measure *measure, v
 	if (s.known == NULL)
 		return SL_ENOMEM;
 	for (int i = 0; i < n; i++)
-		s.known[i] = NAN;
+		s.known[i] = (struct value){NAN, NAN};
 	for (int i = 0; i < g->n_knobs; i++)
 		out->at[i] = g->knobs[i].usual;
-	out->usual = out->best = value_at(&s, out->at);
+	out->usual = out->best = value_at(&s, out->at, 0);
 	descend(&s);
 	settle(&s, gain);
 	if (out->best < out->usual) { /* what was given up for defaults was more than they gain */

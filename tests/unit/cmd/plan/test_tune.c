@@ -32,7 +32,7 @@ struct hill {
 	int n, fail_at;
 };
 
-static int height(void *ctx, const int *at, double *out)
+static int height(void *ctx, const int *at, double floor, double *out)
 {
 	struct hill *h = ctx;
 	double d = 0;
@@ -42,6 +42,8 @@ static int height(void *ctx, const int *at, double *out)
 	if (h->ridge)
 		d += 10 * abs((at[0] - h->top[0]) - (at[1] - h->top[1]));
 	*out = h->floor + 100 - d;
+	if (*out <= floor)
+		*out = h->n % 2 ? floor : 0; /* either will do */
 	return ++h->n == h->fail_at ? SL_ENOMEM : 0;
 }
 
@@ -69,7 +71,7 @@ static void it_finds_the_top(void **state)
 		assert_int_equal(tune_search(&h.g, 0.001, height, &h, &r), 0);
 		assert_memory_equal(r.at, h.top, sizeof r.at);
 		assert_true(r.best == 100 && r.usual < r.best);
-		assert_int_equal(r.n_measured, h.n); /* each once */
+		assert_int_equal(r.n_measured, h.n);
 		assert_true(h.n < 6 * 6 * 6 * 6 / 2);
 	}
 }
