@@ -203,7 +203,7 @@ test('sluice plan: simulated arrangements with this machine\'s costs, the best f
 test('sluice tune: settings that are not below the defaults, verified by real runs, as a section of the configuration', () => {
   const tune = (...args) => spawnSync(sluice, ['tune', ...args], { encoding: 'utf8', timeout: 300_000 });
   const svg = join(mkdtempSync(join(tmpdir(), 'sluice-tune-')), 'curve.svg');
-  const load = ['--trace', recording(dirname(svg), 80), '--threads', '1', '--kv-memory', '64', '--sequences', '8'];
+  const load = ['--trace', recording(dirname(svg), 24), '--threads', '1', '--kv-memory', '64', '--sequences', '8'];
   const r = tune(small, ...load, '--verify', '0.5', '--json', '--svg', svg);
   assert.equal(r.status, 0, r.stderr);
   const said = JSON.parse(r.stdout);
