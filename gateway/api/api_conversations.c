@@ -7,7 +7,6 @@
  * over. While a response is generated in the conversation, changes get 409.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -16,6 +15,7 @@
 #include "gateway/api/handlers.h"
 #include "gateway/conversation/item_page.h"
 #include "gateway/auth/owned_name.h"
+#include "gateway/request/object_list.h"
 #include "gateway/request/response_items.h"
 #include "gateway/exchange/route.h"
 
@@ -310,11 +310,12 @@ void api_conversation_item_delete(struct exchange *x) { run(call_on_path(x), rem
 
 /* ---- all of them ---- */
 
-/* "id created_s bytes ends_ms\n", up to end. NULL: no memory. */
-static json_t *listed(const char *at, const char *end)
+/* "id created_s bytes ends_ms". */
+static int listed(void *ctx, const char *at, size_t n, json_t **out)
 {
-	const char *blank = memchr(at, ' ', (size_t)(end - at));
+	const char *end = at + n, *blank = memchr(at, ' ', n);
 	json_int_t numbers[3] = {0};
+	(void)ctx;
 	if (blank == NULL)
 		blank = end;
 	size_t n_id = (size_t)(blank - at), i = 0;
@@ -324,44 +325,9 @@ static json_t *listed(const char *at, const char *end)
 		else if (i >= 1 && i <= 3 && *p >= '0' && *p <= '9' && numbers[i - 1] < INT64_MAX / 16)
 			numbers[i - 1] = numbers[i - 1] * 10 + (*p - '0');
 	}
-	return json_pack("{s:s%, s:s, s:I, s:I, s:I}", "id", at, n_id, "object", "conversation", "created_at",
+	*out = json_pack("{s:s%, s:s, s:I, s:I, s:I}", "id", at, n_id, "object", "conversation", "created_at",
 			 numbers[0], "bytes", numbers[1], "expires_at", numbers[2] / 1000);
-}
-
-static int older(const void *a, const void *b)
-{
-	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-	json_int_t i = json_integer_value(json_object_get(x, "created_at"));
-	json_int_t k = json_integer_value(json_object_get(y, "created_at"));
-	if (i != k)
-		return i < k ? -1 : 1;
-	return strcmp(json_string_value(json_object_get(x, "id")), json_string_value(json_object_get(y, "id")));
-}
-
-/* The lines as an array, the oldest first. NULL: no memory. */
-static json_t *list_of(const char *lines, size_t n)
-{
-	const char *end = lines + n;
-	size_t n_lines = 0, i = 0;
-	for (const char *p = lines; p < end; p++)
-		n_lines += *p == '\n';
-	json_t **all = sl_zalloc_n(n_lines + 1, sizeof(json_t *)), *list = json_array();
-	bool ok = all != NULL && list != NULL;
-	for (const char *p = lines, *stop; ok && i < n_lines; p = stop + 1) {
-		stop = memchr(p, '\n', (size_t)(end - p));
-		ok = (all[i] = listed(p, stop)) != NULL;
-		i += ok;
-	}
-	if (ok && i > 1)
-		qsort(all, i, sizeof(json_t *), older);
-	for (size_t k = 0; k < i; k++)
-		if (json_array_append_new(list, all[k]) != 0)
-			ok = false;
-	sl_free(all);
-	if (ok)
-		return list;
-	json_decref(list);
-	return NULL;
+	return *out != NULL ? 0 : SL_ENOMEM;
 }
 
 static void on_listed(struct cache_op *op, const struct cache_result *r)
@@ -373,7 +339,7 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 		conversation_refuse(c->x, "", NULL, &a);
 		return;
 	}
-	json_t *list = list_of(a.doc, a.n_doc);
+	json_t *list = object_list(a.doc, a.n_doc, listed, NULL);
 	item_page_reply(c->x, list, &c->page);
 	json_decref(list);
 }

@@ -5,13 +5,7 @@
  */
 #include "gateway/conversation/conversation_proc.h"
 
-#define LUA_NOW                            \
-	"local now = tonumber(ARGV[1])\n"  \
-	"if now == 0 then\n"               \
-	"  local t = redis.call('TIME')\n" \
-	"  now = t[1] * 1000000 + t[2]\n"  \
-	"end\n"                            \
-	"local function text(x) return string.format('%.0f', x) end\n"
+#include "cache/lua_now.h"
 
 #define LUA_CONVERSATION                                                                   \
 	LUA_NOW                                                                            \

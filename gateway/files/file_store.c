@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "cache/lua_now.h"
 #include "gateway/request/json_mem.h"
 #include "gateway/request/request_fields.h"
 
@@ -13,14 +14,6 @@ enum { TENANT_BYTES = 24, MAX_RECORD = 64 << 20, MAX_OBJECT = 8192 };
 static const char directory_name[] = "files";
 
 /* ---- procedures ---- */
-
-#define LUA_NOW                            \
-	"local now = tonumber(ARGV[1])\n"  \
-	"if now == 0 then\n"               \
-	"  local t = redis.call('TIME')\n" \
-	"  now = t[1] * 1000000 + t[2]\n"  \
-	"end\n"                            \
-	"local function text(x) return string.format('%.0f', x) end\n"
 
 /* ARGV: now, id, record, object, bytes, ttl_ms, most, most_bytes. */
 static const char lua_put[] =

@@ -2,7 +2,6 @@
 #include "gateway/files/files.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,6 +13,7 @@
 #include "gateway/files/file_store.h"
 #include "gateway/files/upload.h"
 #include "gateway/request/json_mem.h"
+#include "gateway/request/object_list.h"
 #include "gateway/request/query.h"
 
 static const char id_prefix[] = "file-";
@@ -230,16 +230,6 @@ void files_delete(struct exchange *x)
 
 /* ---- all of them ---- */
 
-static int older(const void *a, const void *b)
-{
-	const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
-	json_int_t i = json_integer_value(json_object_get(x, "created_at"));
-	json_int_t k = json_integer_value(json_object_get(y, "created_at"));
-	if (i != k)
-		return i < k ? -1 : 1;
-	return strcmp(json_string_value(json_object_get(x, "id")), json_string_value(json_object_get(y, "id")));
-}
-
 static bool is_listed(const json_t *object, const char *purpose)
 {
 	const char *own = json_string_value(json_object_get(object, "purpose"));
@@ -247,36 +237,18 @@ static bool is_listed(const json_t *object, const char *purpose)
 	       (purpose[0] == '\0' || (own != NULL && strcmp(own, purpose) == 0));
 }
 
-/* The lines of objects as an array, the oldest first. NULL: no memory. */
-static json_t *list_of(const char *lines, size_t n, const char *purpose)
+/* ctx: the purpose. */
+static int listed(void *ctx, const char *line, size_t n, json_t **out)
 {
-	const char *end = lines + n;
-	size_t n_lines = 0, i = 0;
-	for (const char *p = lines; p < end; p++)
-		n_lines += *p == '\n';
-	json_t **all = sl_zalloc_n(n_lines + 1, sizeof(json_t *)), *list = json_array();
-	bool ok = all != NULL && list != NULL;
-	for (const char *p = lines, *stop; ok && p < end; p = stop + 1) {
-		stop = memchr(p, '\n', (size_t)(end - p));
-		if (stop == NULL)
-			break;
-		json_t *object = json_mem_load(p, (size_t)(stop - p), 0, NULL);
-		ok = object != NULL;
-		if (is_listed(object, purpose))
-			all[i++] = object;
-		else
-			json_decref(object);
-	}
-	if (ok && i > 1)
-		qsort(all, i, sizeof(json_t *), older);
-	for (size_t k = 0; k < i; k++)
-		if (json_array_append_new(list, all[k]) != 0)
-			ok = false;
-	sl_free(all);
-	if (ok)
-		return list;
-	json_decref(list);
-	return NULL;
+	json_t *object = json_mem_load(line, n, 0, NULL);
+	*out = NULL;
+	if (object == NULL)
+		return SL_ENOMEM;
+	if (is_listed(object, ctx))
+		*out = object;
+	else
+		json_decref(object);
+	return 0;
 }
 
 static void on_listed(struct cache_op *op, const struct cache_result *r)
@@ -288,7 +260,7 @@ static void on_listed(struct cache_op *op, const struct cache_result *r)
 		file_refuse_store(c->x);
 		return;
 	}
-	json_t *list = list_of(lines, n, c->purpose);
+	json_t *list = object_list(lines, n, listed, c->purpose);
 	item_page_reply(c->x, list, &c->page);
 	json_decref(list);
 }

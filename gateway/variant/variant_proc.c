@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gateway/variant/variant_proc.h"
 
+#include "cache/lua_now.h"
+
 /* sums[2]: the variant's answers, TRIAL_ANSWERS + TRIAL_VARIANT. Kept for a year without use, a batch's number for a
  * week: longer than a gateway asks again without an answer. */
 static const char lua[] =
@@ -34,25 +36,20 @@ static const char lua[] =
     "return out\n";
 
 /* In thousandths, so that what fades away does so in small steps. */
-static const char lua_past[] = "local now = tonumber(ARGV[1])\n"
-			       "if now == 0 then\n"
-			       "  local t = redis.call('TIME')\n"
-			       "  now = t[1] * 1000000 + t[2]\n"
-			       "end\n"
-			       "local function text(x) return string.format('%.0f', x) end\n"
-			       "local h = redis.call('HMGET', KEYS[1], 'n', 'failed', 'at')\n"
-			       "local n, failed, at = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or now)\n"
-			       "local keep = now > at and 0.5 ^ ((now - at) / 172800000000) or 1\n"
-			       "n, failed = n * keep, failed * keep\n"
-			       "if tonumber(redis.call('GET', KEYS[2]) or -1) < tonumber(ARGV[2]) then\n"
-			       "  n, failed = n + tonumber(ARGV[3]) * 1000, failed + tonumber(ARGV[4]) * 1000\n"
-			       "  redis.call('SET', KEYS[2], ARGV[2], 'PX', 604800000)\n"
-			       "end\n"
-			       "local most = tonumber(ARGV[5]) * 1000\n"
-			       "if n > most then n, failed = most, failed * most / n end\n"
-			       "redis.call('HSET', KEYS[1], 'n', text(n), 'failed', text(failed), 'at', text(now))\n"
-			       "redis.call('PEXPIRE', KEYS[1], 2592000000)\n"
-			       "return {math.floor(n / 1000), math.floor(failed / 1000 + 0.5)}\n";
+static const char lua_past[] =
+    LUA_NOW "local h = redis.call('HMGET', KEYS[1], 'n', 'failed', 'at')\n"
+	    "local n, failed, at = tonumber(h[1] or 0), tonumber(h[2] or 0), tonumber(h[3] or now)\n"
+	    "local keep = now > at and 0.5 ^ ((now - at) / 172800000000) or 1\n"
+	    "n, failed = n * keep, failed * keep\n"
+	    "if tonumber(redis.call('GET', KEYS[2]) or -1) < tonumber(ARGV[2]) then\n"
+	    "  n, failed = n + tonumber(ARGV[3]) * 1000, failed + tonumber(ARGV[4]) * 1000\n"
+	    "  redis.call('SET', KEYS[2], ARGV[2], 'PX', 604800000)\n"
+	    "end\n"
+	    "local most = tonumber(ARGV[5]) * 1000\n"
+	    "if n > most then n, failed = most, failed * most / n end\n"
+	    "redis.call('HSET', KEYS[1], 'n', text(n), 'failed', text(failed), 'at', text(now))\n"
+	    "redis.call('PEXPIRE', KEYS[1], 2592000000)\n"
+	    "return {math.floor(n / 1000), math.floor(failed / 1000 + 0.5)}\n";
 
 const struct cache_proc variant_merge = {"variant_merge", lua};
 const struct cache_proc variant_remember = {"variant_remember", lua_past};
