@@ -106,7 +106,7 @@ bool cost_point_seen(const struct cost *c, uint32_t rows) { return c->points[ind
 
 void cost_guess(struct cost *c, uint32_t rows, double ns)
 {
-	*cost_point_of(c, rows) = (struct cost_point){.rows = rows, .ns = ns > least_ns ? ns : least_ns};
+	*cost_point_of(c, rows) = (struct cost_point){.rows = rows, .ns = ns > least_ns ? ns : least_ns, .last = c->n};
 }
 
 static void move_guesses(struct cost *c, double factor)
@@ -116,20 +116,34 @@ static void move_guesses(struct cost *c, double factor)
 			c->points[i].ns *= factor;
 }
 
+static bool is_stale(const struct cost *c, const struct cost_point *p) { return c->n - p->last > COST_STALE; }
+
+/* Fewer rows cost no more than more. */
+static void lower_stale(struct cost *c, const struct cost_point *to)
+{
+	for (struct cost_point *p = c->points; p < to; p++)
+		if (p->rows > 0 && p->ns > to->ns && is_stale(c, p))
+			p->ns = to->ns;
+}
+
 static void learn_point(struct cost *c, uint32_t rows, double ns, double part_of_it)
 {
 	struct cost_point *p = cost_point_of(c, rows);
 	if (p->rows == 0) {
-		*p = (struct cost_point){.rows = rows, .ns = ns, .n_seen = COST_SETTLED};
+		*p = (struct cost_point){.rows = rows, .ns = ns, .n_seen = COST_SETTLED, .last = c->n};
 		return;
 	}
 	double expected = cost_rows_ns(c, rows), weight = part_of_it;
 	if (p->n_seen < COST_SETTLED) {
 		weight = p->n_seen == 0 && ns < expected ? 1 : 1.0 / (p->n_seen + 2);
 		p->n_seen++;
+	} else if (is_stale(c, p) && ns < expected) {
+		weight = quick;
 	}
+	p->last = c->n;
 	p->rows += weight * (rows - p->rows);
 	p->ns += weight * (ns - p->ns);
+	lower_stale(c, p);
 	move_guesses(c, 1 + weight * (ns / expected - 1));
 }
 

@@ -10,7 +10,8 @@
  * A point may begin as a guess. Until a step of its rows is measured, a guess moves in proportion with the points that
  * are, since a machine is mostly slower or faster as a whole. The first measurement below a guess replaces it (other
  * work slows steps down, never up), one above it counts as much; the next ones count as in an average, until there are
- * COST_SETTLED. One thread.
+ * COST_SETTLED. A measurement below a point that none was made of for COST_STALE steps counts half: what slowed the machine
+ * then is over, for such points of fewer rows as well. One thread.
  */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
@@ -18,12 +19,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { COST_POINTS = 14 /* 1, 2, 4 … 8192 rows */, COST_SETTLED = 10 };
+enum { COST_POINTS = 14 /* 1, 2, 4 … 8192 rows */, COST_SETTLED = 10, COST_STALE = 48 };
 
 struct cost_point {
 	double rows, ns;  /* averages of the steps with so many rows; rows 0: none yet */
 	uint8_t n_seen;   /* measurements since it was a guess, at most COST_SETTLED; of others COST_SETTLED */
 	int8_t n_outside; /* successive outliers above (> 0) or below (spec_cost_learn) */
+	uint32_t last;    /* cost.n at its last measurement */
 };
 
 struct cost {

@@ -10,6 +10,7 @@
  * A picked sequence is set aside until the plan is made, so that the next pick is another one; so are those that could
  * not start. The latter are few: after MAX_ASIDE of them, or a starved one, this plan starts no more.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -43,7 +44,8 @@ struct planning {
 	uint32_t n_begun; /* slots of sequences that start in it */
 	bool floored;     /* floor is looked at: */
 	struct sched_floor floor;
-	bool spared; /* a decoding sequence is to be spared: ns_left counts */
+	bool spared;    /* a decoding sequence is to be spared: ns_left counts */
+	uint32_t least; /* then: of the first prompt, whatever they are predicted to cost */
 	bool joined;
 	const struct sched_seq *first; /* picked; or the better one that joined it */
 	/* Of the step, beside decodes: prompts worse than the first, and the others. */
@@ -462,6 +464,17 @@ uint32_t sched_step_rows(const struct sched *sc, const struct sched_queue *q, co
 	return at_least_a_chunk(rows, most);
 }
 
+/* As many rows as take a step to its target if each costs what those of a usual step do. What larger steps cost is not
+ * learnt from smaller ones: once they were slow, as beside other work, nothing would ask for them again. */
+static uint32_t further_rows(const struct planning *p, uint32_t rows)
+{
+	const uint32_t beside = p->plan->n_decode, most = p->cfg->step_tokens;
+	double each = cost_rows_ns(p->cost, beside + rows) / (beside + rows);
+	double all = each > 0 ? (double)p->cfg->itl_target_ns / each - beside : most;
+	uint32_t further = all < most ? (uint32_t)fmax(all, 0) : most;
+	return further > rows ? further : rows;
+}
+
 static struct sched_tier *tier_due(const struct planning *p)
 {
 	struct sched_tier *best = NULL;
@@ -609,6 +622,9 @@ static void open_step(struct planning *p, const struct sched_seq *s, uint32_t n_
 	}
 	if (p->spared) {
 		uint32_t rows = sched_chunk_rows(p->cfg, p->cost, p->plan->n_decode, n_past);
+		p->least = MIN_CHUNK;
+		if (p->cfg->itl_target_ns > 0 && p->step_ns == 0 && ++p->sc->n_spared % LOOK_EVERY == 0)
+			p->least = rows = further_rows(p, rows);
 		p->rows_left = rows < p->rows_left ? rows : p->rows_left;
 		p->ns_left = itl_budget_ns(p->cfg);
 	}
@@ -673,7 +689,7 @@ static uint32_t chunk_of(struct planning *p, const struct sched_seq *s, uint32_t
 	if (p->spared) {
 		uint32_t beside = p->plan->n_decode + p->plan->n_prefill;
 		uint32_t within = cost_rows_within(p->cost, beside, p->ns_left, n_past, chunk);
-		uint32_t least = is_first ? MIN_CHUNK : 0;
+		uint32_t least = is_first ? p->least : 0;
 		least = least < chunk ? least : chunk;
 		chunk = within > least ? within : least;
 	}

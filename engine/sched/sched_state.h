@@ -12,6 +12,7 @@
 enum {
 	SHARE_UNIT = 64, /* of a share, for a token of prefill at the usual weight */
 	MIN_CHUNK = 8,   /* tokens of a prompt in a step that computes any */
+	LOOK_EVERY = 64, /* steps that spare decodes: one is longer, to learn what that costs */
 };
 
 /* A tenant's sequences of one tier. */
@@ -45,6 +46,7 @@ struct sched {
 	struct sched_seq **started; /* [max_sequences]; the arrays below share its memory */
 	uint32_t n_started, n_slots, n_queued;
 	bool holds;
+	uint32_t n_spared;    /* steps with a prompt beside decodes that it spares */
 	double position_rows; /* what a position that is attended to costs, in rows; as last learned, at most 1 */
 	struct sched_ease ease;
 	/* The best that has ever been here: the least tier, and in it the greatest weight. */
