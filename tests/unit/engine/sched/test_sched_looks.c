@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A prompt beside a decoding answer, on a machine on which large steps were slow for a while: its chunks become what the
- * machine allows now, although the chunks that were learnt to be best are small.
+ * A prompt beside a decoding answer, on a machine on which large steps were slow for a while: its chunks become what
+ * the machine allows now, although the chunks that were learnt to be best are small.
  */
 #include <setjmp.h>
 #include <stdarg.h>
