@@ -146,9 +146,9 @@ async function startOver({ sets, echo, adapters, edit, ...front }) {
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
  * text to another; unready: a pattern of the log, of a server whose models do not become ready; echo: the engine without
- * models; adapters: with those of the file,
- * which every engine would load; config, exe: another file, another executable; state: the folder of an earlier server; direct: even if
- * SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its models, except those that name one.
+ * models; adapters: with those of the file, which every engine loads; config, exe: another file, another executable; state: the
+ * folder of an earlier server; direct: even if SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its
+ * models, except those that name one.
  * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
  *    stop(), left()}
