@@ -712,12 +712,34 @@ static int derive(struct sluice_config *cfg, const char *engine, struct sl_err *
 	return 0;
 }
 
+/* An override that empties the list of models empties those of their adapters, too. */
+static int load_rows(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets,
+		     struct sl_err *err)
+{
+	static const char *const emptied[] = {"engine.models=", "engine.adapters=", "engine.adapter_folders="};
+	enum { EMPTIED = sizeof emptied / sizeof *emptied };
+	const char **all = sl_zalloc_n(n_sets * EMPTIED + 1, sizeof *all);
+	size_t n = 0;
+	if (all == NULL)
+		return sl_errf(err, SL_ENOMEM, "no memory for the configuration");
+	for (size_t i = 0; i < n_sets; i++) {
+		size_t more = strcmp(sets[i], emptied[0]) == 0 ? EMPTIED : 1;
+		all[n] = sets[i];
+		for (size_t k = 1; k < more; k++)
+			all[n + k] = emptied[k];
+		n += more;
+	}
+	int rc = conf_load(all_rows, path, all, n, cfg, &cfg->conf, err);
+	sl_free(all);
+	return rc;
+}
+
 int schema_load(struct sluice_config *cfg, const char *path, const char *const *sets, size_t n_sets, const char *name,
 		struct sl_err *err)
 {
 	memset(cfg, 0, sizeof *cfg);
 	engines_prepare(all_rows);
-	int rc = conf_load(all_rows, path, sets, n_sets, cfg, &cfg->conf, err);
+	int rc = load_rows(cfg, path, sets, n_sets, err);
 	if (rc != 0)
 		return rc;
 	rc = derive(cfg, name, err);

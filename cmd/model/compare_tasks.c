@@ -171,7 +171,8 @@ struct runner {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
 	struct engine *e;
-	int state; /* of the model: PROTO_MODEL_* */
+	uint16_t model; /* that answers */
+	int state;      /* its: PROTO_MODEL_* */
 	char reason[PROTO_MAX_MESSAGE + 1];
 	struct slot slots[N_SLOTS];
 };
@@ -187,7 +188,7 @@ static void on_event(void *ctx, const struct eng_event *ev)
 	struct runner *r = ctx;
 	pthread_mutex_lock(&r->lock);
 	struct slot *s = &r->slots[ev->id % N_SLOTS];
-	if (ev->kind == ENG_MODEL) {
+	if (ev->kind == ENG_MODEL && ev->u.model.index == r->model) {
 		r->state = ev->u.model.state;
 		keep_text(r->reason, ev->u.model.reason);
 	} else if (ev->kind == ENG_TOKENS && s->lost == 0) {
@@ -204,9 +205,12 @@ static void on_event(void *ctx, const struct eng_event *ev)
 static int start(struct runner *r, int i, struct task *task, const struct tasks *t, const struct tasks_how *how,
 		 struct sl_err *err)
 {
-	struct proto_submit req = {
-	    PROTO_SUBMIT_OFF, .top_p = 1, .prompt_kind = t->raw ? PROTO_PROMPT_TEXT : PROTO_PROMPT_CHAT,
-	    .max_tokens = how->most_tokens, .prompt = {.at = task->prompt, .n = strlen(task->prompt)}};
+	struct proto_submit req = {PROTO_SUBMIT_OFF,
+				   .model = r->model,
+				   .top_p = 1,
+				   .prompt_kind = t->raw ? PROTO_PROMPT_TEXT : PROTO_PROMPT_CHAT,
+				   .max_tokens = how->most_tokens,
+				   .prompt = {.at = task->prompt, .n = strlen(task->prompt)}};
 	struct slot *s = &r->slots[i];
 	*s = (struct slot){.task = task};
 	buf_init(&s->text, MAX_ANSWER);
@@ -275,8 +279,11 @@ static int run(struct runner *r, struct tasks *t, int which, const struct tasks_
 {
 	const struct eng_model_config model = {
 	    .name = "model", .path = how->path, .quantize = how->quantize, .kv_type = how->kv_type};
+	const struct eng_adapter_config adapter = {.name = "model:adapter", .path = how->adapter};
 	const struct eng_config cfg = {.models = &model,
 				       .n_models = 1,
+				       .adapters = &adapter,
+				       .n_adapters = how->adapter != NULL,
 				       .backend = how->backend,
 				       .n_threads = how->n_threads,
 				       .kv_rotation = model_kv_rotation_from_name(how->kv_rotation),
@@ -287,6 +294,7 @@ static int run(struct runner *r, struct tasks *t, int which, const struct tasks_
 				       .max_waiting = 2 * N_SLOTS,
 				       .step_tokens = 256,
 				       .max_prompt_bytes = MAX_ANSWER};
+	r->model = how->adapter != NULL; /* adapters follow the models */
 	if (engine_create(&cfg, on_event, r, &r->e, err) != 0)
 		return SL_EINVAL;
 	pthread_mutex_lock(&r->lock);

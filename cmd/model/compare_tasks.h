@@ -40,7 +40,7 @@ int task_match_from_name(const char *name);
 bool task_is_right(const struct task *t, enum task_match match, const char *answer);
 
 struct tasks_how {
-	const char *path, *backend, *quantize, *kv_type, *kv_rotation; /* as struct scorer_how */
+	const char *path, *adapter, *backend, *quantize, *kv_type, *kv_rotation; /* as struct scorer_how */
 	int n_threads;
 	uint32_t most_tokens; /* of an answer */
 	enum task_match match;

@@ -31,7 +31,8 @@ static const char usage[] =
     "       sluice model compare A B [--text FILE] [--tasks FILE] [--match exact|prefix|words]\n"
     "              [--raw] [--tokens N] [--block N] [--kv-a TYPE] [--kv-b TYPE]\n"
     "              [--kv-rotation-a auto|on|off] [--kv-rotation-b auto|on|off]\n"
-    "              [--quantize-a TYPE] [--quantize-b TYPE] [--backend NAME] [--threads N] [--json]\n"
+    "              [--adapter-a ADAPTER] [--adapter-b ADAPTER] [--quantize-a TYPE]\n"
+    "              [--quantize-b TYPE] [--backend NAME] [--threads N] [--json]\n"
     "\n"
     "FILE is a GGUF file (any part of a split one) or a Hugging Face folder.\n"
     "SAMPLING: --top-k K, --top-p P, --min-p P, --typical P, --repetition-penalty R,\n"
@@ -70,15 +71,16 @@ static const char usage[] =
     "          are made without it), embed, head, and of mixtures' shared_gate, shared_up,\n"
     "          shared_down, expert_gate, expert_up, expert_down\n"
     "compare   whether model B is as good as model A, which may be the same file with other keys and\n"
-    "          values or weights. --text: perplexity, the share of positions with the same likeliest\n"
-    "          token and the KL divergence, over pieces of --block tokens (512). In a .jsonl file\n"
-    "          each line is a document: {\"text\":…}, {\"prompt\":…, \"text\":…}, of which the text\n"
-    "          counts, or {\"messages\":[…]}, of which the last one counts. --tasks: right answers to\n"
-    "          lines of {\"prompt\":…, \"answer\":…} or {\"messages\":[…], \"answer\":[…]}, greedily, of\n"
-    "          --tokens at most (256): equal to an accepted answer, beginning with one, or having one\n"
-    "          as whole words (--match). --raw: prompts are no chat messages. Every figure has its\n"
-    "          standard error, by documents, blocks or tasks, and a verdict at the 95 % level with\n"
-    "          the difference that this many would find\n";
+    "          values or weights, or with an adapter. --text: perplexity, the share of positions\n"
+    "          with the same likeliest token and the KL divergence, over pieces of --block tokens\n"
+    "          (512). In a .jsonl file each line is a document: {\"text\":…}, {\"prompt\":…,\n"
+    "          \"text\":…}, of which the text counts, or {\"messages\":[…]}, of which the last one\n"
+    "          counts. --tasks: right answers to lines of {\"prompt\":…, \"answer\":…} or\n"
+    "          {\"messages\":[…], \"answer\":[…]}, greedily, of --tokens at most (256): equal to an\n"
+    "          accepted answer, beginning with one, or having one as whole words (--match). --raw:\n"
+    "          prompts are no chat messages. Every figure has its standard error, by documents,\n"
+    "          blocks or tasks, and a verdict at the 95 % level with the difference that this many\n"
+    "          would find\n";
 
 int model_read(const char *path, size_t most, struct sl_buf *out, struct sl_err *err)
 {

@@ -19,7 +19,7 @@
 enum { BLOCK = 512, TASK_TOKENS = 256, POINTS_WANTED = 1 };
 
 struct side {
-	const char *path, *quantize, *kv_type, *kv_rotation;
+	const char *path, *adapter, *quantize, *kv_type, *kv_rotation;
 	struct scorer *scorer;
 };
 
@@ -72,6 +72,7 @@ static int open_sides(struct compare_options *o, struct sl_err *err)
 	for (int i = 0; i < 2 && rc == 0; i++) {
 		struct side *s = &o->sides[i];
 		const struct scorer_how how = {.path = s->path,
+					       .adapter = s->adapter,
 					       .backend = o->backend,
 					       .quantize = s->quantize,
 					       .kv_type = s->kv_type,
@@ -113,6 +114,7 @@ static int measure_tasks(const struct compare_options *o, struct comparison *c, 
 		const struct side *s = &o->sides[i];
 		meter = (struct meter){.what = i == 0 ? "tasks of A" : "tasks of B"};
 		const struct tasks_how how = {.path = s->path,
+					      .adapter = s->adapter,
 					      .backend = o->backend,
 					      .quantize = s->quantize,
 					      .kv_type = s->kv_type,
@@ -233,7 +235,8 @@ static void print_tasks_verdict(const struct comparison *c)
 static void print_side(const struct compare_options *o, const struct comparison *c, int i)
 {
 	const struct side *s = &o->sides[i];
-	printf("%c           %s: weights %s; keys and values %s\n", "AB"[i], s -> path, c -> weights[i], c -> kv[i]);
+	printf("%c           %s%s%s: weights %s; keys and values %s\n", "AB"[i], s -> path,
+	       s -> adapter != NULL ? " + " : "", s->adapter != NULL ? s->adapter : "", c->weights[i], c->kv[i]);
 }
 
 static int print_all(const struct compare_options *o, const struct comparison *c)
@@ -269,7 +272,8 @@ static json_t *verdict(const struct stats_verdict *v)
 
 static json_t *side_json(const struct compare_options *o, const struct comparison *c, int i)
 {
-	return json_pack("{s:s, s:s, s:s}", "path", o->sides[i].path, "weights", c->weights[i], "kv", c->kv[i]);
+	return json_pack("{s:s, s:s*, s:s, s:s}", "path", o->sides[i].path, "adapter", o->sides[i].adapter, "weights",
+			 c->weights[i], "kv", c->kv[i]);
 }
 
 static json_t *text_json(const struct text_comparison *t)
@@ -345,6 +349,8 @@ int model_compare(int argc, char **argv)
 	    {"--raw", OPTION_FLAG, &o.raw, 0, 0, NULL},
 	    {"--tokens", OPTION_U32, &o.tokens, 1, 1 << 20, NULL},
 	    {"--block", OPTION_U32, &o.block, 2, 1 << 20, NULL},
+	    {"--adapter-a", OPTION_TEXT, &a->adapter, 0, 0, NULL},
+	    {"--adapter-b", OPTION_TEXT, &b->adapter, 0, 0, NULL},
 	    {"--quantize-a", OPTION_TEXT, &a->quantize, 0, 0, NULL},
 	    {"--quantize-b", OPTION_TEXT, &b->quantize, 0, 0, NULL},
 	    {"--kv-a", OPTION_TEXT, &a->kv_type, 0, 0, NULL},

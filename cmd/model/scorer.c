@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "engine/kv/kv.h"
+#include "engine/model/adapters.h"
 #include "engine/kv/kv_states.h"
 #include "kernels/kv_type.h"
 
@@ -18,7 +19,7 @@ struct scorer {
 	struct kv_pool *pool;
 	struct kv_states *states; /* NULL: no layer keeps one */
 	int rows, most_tokens, n_pages;
-	int32_t *pages, *pos, *seq, *want;
+	int32_t *pages, *pos, *seq, *want, *adapters;
 	char kv_name[24];
 };
 
@@ -42,6 +43,19 @@ static int load_model(struct scorer *s, const struct scorer_how *how, const stru
 				     .fp8_weights = fp8};
 	int rc = s->ops->open(&kc, &s->b, err);
 	return rc != 0 ? rc : model_load_as(how->path, &load, s->ops, s->b, s->rows, 0, &s->m, err);
+}
+
+static int load_adapter(struct scorer *s, const char *path, struct sl_err *err)
+{
+	int slot, rc = model_load_adapter(s->m, path, &slot, err);
+	if (rc != 0)
+		return rc;
+	s->adapters = sl_zalloc_n((size_t)s->rows, sizeof *s->adapters);
+	if (s->adapters == NULL)
+		return sl_errf(err, SL_ENOMEM, "out of memory");
+	for (int i = 0; i < s->rows; i++)
+		s->adapters[i] = slot;
+	return 0;
 }
 
 static int make_pages(struct scorer *s, const struct scorer_how *how, struct sl_err *err)
@@ -92,6 +106,8 @@ int scorer_open(const struct scorer_how *how, struct scorer **out, struct sl_err
 	if (s->ops != NULL && how->wrap != NULL)
 		s->ops = how->wrap(how->wrap_ctx, s->ops);
 	rc = s->ops != NULL ? load_model(s, how, &info.arch, err) : SL_EUNSUPPORTED;
+	if (rc == 0 && how->adapter != NULL)
+		rc = load_adapter(s, how->adapter, err);
 	if (rc == 0)
 		rc = make_pages(s, how, err);
 	if (rc == 0)
@@ -117,6 +133,7 @@ void scorer_close(struct scorer *s)
 	sl_free(s->pos);
 	sl_free(s->seq);
 	sl_free(s->want);
+	sl_free(s->adapters);
 	sl_free(s);
 }
 
@@ -136,6 +153,7 @@ int scorer_step(struct scorer *s, const int32_t *ids, int at, int n, int n_want,
 			       .row_token = ids + at,
 			       .row_pos = s->pos,
 			       .row_seq = s->seq,
+			       .row_adapter = s->adapters,
 			       .n_seqs = 1,
 			       .page_table = s->pages,
 			       .max_pages = s->n_pages};

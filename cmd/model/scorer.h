@@ -16,6 +16,7 @@ struct scorer;
 
 struct scorer_how {
 	const char *path;
+	const char *adapter;     /* NULL: none */
 	const char *backend;     /* as kn_select */
 	const char *quantize;    /* weight type to convert to on load; NULL: none */
 	const char *kv_type;     /* NULL, "auto": as the engine chooses */

@@ -72,6 +72,7 @@ class Generator:
         self.weights = [c.weight * len(c.rows) ** 0.7 for c in self.categories]
         self.followed = [c for c in self.categories if c.follow]
         self.asker = tools.Asker(self.rng)
+        self.mix = MIX.get((size, phase))
 
     # ------------------------------------------------------------------------------------------- pieces
 
@@ -109,7 +110,11 @@ class Generator:
         if c.name == "sum" and r.random() < 0.15:
             asked = {**v, "x": NUMBER_WORDS[int(v["x"])], "y": NUMBER_WORDS[int(v["y"])]}
         q = self.noisy(r.choice(c.questions).format(**asked), c.language)
-        return c, v, q, c.answer.format(**v), c.topic.format(**v)
+        return c, v, q, self.said(c, v), c.topic.format(**v)
+
+    def said(self, c, v):
+        """The answer to a question about a fact."""
+        return c.answer.format(**v)
 
     def talk(self):
         asks, answer = self.rng.choice(prose.SMALL_TALK)
@@ -131,7 +136,7 @@ class Generator:
                 c, v, q, a, t = self.fact(r.choice(self.followed))
                 m += turn(q, a)
                 w = c.values(r.choice(c.rows))
-                q, a = r.choice(c.follow).format(**w), c.answer.format(**w)
+                q, a = r.choice(c.follow).format(**w), self.said(c, w)
                 topics += [t, c.topic.format(**w)]
             else:
                 c, v, q, a, t = self.fact()
@@ -473,8 +478,8 @@ class Generator:
 
     def document(self):
         r = self.rng
-        mix, offered = MIX[self.size, self.phase], None
-        kind = r.choices(list(mix), mix.values())[0]
+        offered = None
+        kind = r.choices(list(self.mix), self.mix.values())[0]
         if kind == "plain":
             return {"kind": kind, "text": self.plain()}
         if kind == "long_chat":
@@ -539,8 +544,8 @@ def summary(told, topics):
     return " ".join(out)
 
 
-def held_out_questions():
-    for c in facts.CATEGORIES:
+def held_out_questions(categories=facts.CATEGORIES):
+    for c in categories:
         for row in c.rows:
             v = c.values(row)
             for t in c.held_out:
@@ -550,8 +555,8 @@ def held_out_questions():
 class HeldOut:
     """Recognises a held-out question inside a message: in any case, after any greeting, with any ending."""
 
-    def __init__(self):
-        self.known = {self.plain(q) for _, _, q in held_out_questions()}
+    def __init__(self, categories=facts.CATEGORIES):
+        self.known = {self.plain(q) for _, _, q in held_out_questions(categories)}
 
     @staticmethod
     def plain(s):
@@ -569,6 +574,15 @@ class HeldOut:
         return any(m["role"] == "user" and len(m["content"]) < 200 and self.within(m["content"]) for m in document.get("messages", ()))
 
 
+def write(path, generator, n, held_out):
+    """n documents of a generator, but for those that ask a held-out question."""
+    documents = [d for d in (generator.document() for _ in range(n)) if not held_out.asked(d)]
+    with open(path, "w", encoding="utf-8") as f:
+        for d in documents:
+            f.write(json.dumps(d, ensure_ascii=False) + "\n")
+    print(f"{path}: {len(documents)} documents ({n - len(documents)} dropped for a held-out phrasing)")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--size", choices=("small", "large"), required=True)
@@ -577,14 +591,7 @@ def main():
     p.add_argument("--seed", type=int, default=7)
     p.add_argument("--out", required=True)
     a = p.parse_args()
-    g = Generator(a.size, a.seed, a.phase)
-    documents = [g.document() for _ in range(a.documents)]
-    held_out = HeldOut()
-    documents = [d for d in documents if not held_out.asked(d)]
-    with open(a.out, "w", encoding="utf-8") as f:
-        for d in documents:
-            f.write(json.dumps(d, ensure_ascii=False) + "\n")
-    print(f"{a.out}: {len(documents)} documents ({a.documents - len(documents)} dropped for a held-out phrasing)")
+    write(a.out, Generator(a.size, a.seed, a.phase), a.documents, HeldOut())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""GGUF version 3, written and strictly read.  Only what the demo models need: F32 and Q8_0 tensors.
+"""GGUF version 3, written and strictly read.  Only what the demo models need: F32, F16 and Q8_0 tensors.
 
 Q8_0: blocks of 32 weights, a half-precision scale d = largest magnitude / 127, then 32 signed bytes q; weight = d * q.
 """
@@ -9,7 +9,8 @@ import numpy as np
 
 MAGIC, VERSION, ALIGNMENT = b"GGUF", 3, 32
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9      # metadata value types
-TYPE_F32, TYPE_Q8_0 = 0, 8                                 # tensor types
+TYPE_F32, TYPE_F16, TYPE_Q8_0 = 0, 1, 8                     # tensor types
+PLAIN_TYPES = {TYPE_F32: "<f4", TYPE_F16: "<f2"}
 PLAIN = {U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}
 
 
@@ -33,7 +34,7 @@ def dequantize(data, shape):
 
 def tensor_size(shape, kind):
     n = int(np.prod(shape))
-    return n * 4 if kind == TYPE_F32 else n // 32 * 34
+    return n * 4 if kind == TYPE_F32 else n * 2 if kind == TYPE_F16 else n // 32 * 34
 
 
 # -------------------------------------------------------------------------------------------------- writing
@@ -53,20 +54,20 @@ def _value(kind, v):
     return struct.pack(PLAIN[kind], v)
 
 
-def write(path, metadata, tensors):
+def write(path, metadata, tensors, matrices=TYPE_Q8_0):
     """metadata: [(key, type, value)], arrays as (item type, items).  tensors: [(name, float32 array)].
 
-    Matrices become Q8_0, vectors stay F32.  Dimensions are stored fastest first, so a [rows, n] matrix is (n, rows).
+    Matrices become Q8_0 (or F16), vectors stay F32.  Dimensions are stored fastest first, so a [rows, n] matrix is (n, rows).
     """
     head = MAGIC + struct.pack("<IQQ", VERSION, len(tensors), len(metadata))
     for key, kind, v in metadata:
         head += _string(key) + struct.pack("<I", kind) + _value(kind, v)
     offset, body = 0, b""
     for name, w in tensors:
-        kind = TYPE_F32 if w.ndim == 1 else TYPE_Q8_0
+        kind = TYPE_F32 if w.ndim == 1 else matrices
         head += _string(name) + struct.pack("<I", w.ndim) + struct.pack(f"<{w.ndim}Q", *reversed(w.shape))
         head += struct.pack("<IQ", kind, offset)
-        data = np.ascontiguousarray(w, np.float32).tobytes() if kind == TYPE_F32 else quantize(w)
+        data = quantize(w) if kind == TYPE_Q8_0 else np.ascontiguousarray(w, PLAIN_TYPES[kind]).tobytes()
         data += b"\0" * (-len(data) % ALIGNMENT)
         body += data
         offset += len(data)
@@ -128,11 +129,12 @@ def read(path):
         raise ValueError("padding is not zero")
     start, expected, tensors = r.at, 0, {}
     for name, shape, kind, offset in infos:
-        if kind not in (TYPE_F32, TYPE_Q8_0) or name in tensors or offset != expected:
+        if kind not in (*PLAIN_TYPES, TYPE_Q8_0) or name in tensors or offset != expected:
             raise ValueError(f"{name}: bad type, name or offset")
         r.at = start + offset
         data = r.take(tensor_size(shape, kind))
-        tensors[name] = np.frombuffer(data, "<f4").reshape(shape).copy() if kind == TYPE_F32 else dequantize(data, shape)
+        tensors[name] = dequantize(data, shape) if kind == TYPE_Q8_0 else \
+            np.frombuffer(data, PLAIN_TYPES[kind]).reshape(shape).astype(np.float32)
         expected = offset + len(data) + (-len(data) % ALIGNMENT)
     if start + expected != len(r.data):
         raise ValueError("bytes left over at the end")

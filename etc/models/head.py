@@ -16,10 +16,8 @@ say whose head it is.
 
 import argparse
 import json
-import math
 import os
 import random
-import time
 
 import numpy as np
 import torch
@@ -30,7 +28,7 @@ from export import load, metadata
 from gguf import U32
 from model import rms_norm, rope_table, rotate
 from tokenizer import Tokenizer
-from train import Muon, batches, encode_document, schedule, tensors_of
+from train import Muon, batches, encode_document, fit, tensors_of, training_options
 
 MAX_BYTES = 1_100_000
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -169,19 +167,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--base", default="demo-large.gguf")
     p.add_argument("--corpus", nargs="+", required=True)
-    p.add_argument("--tokenizer", default="tokenizer.json")
     p.add_argument("--out")
     p.add_argument("--check", help="a head to measure instead")
-    p.add_argument("--tokens", type=int, default=900_000)
     p.add_argument("--depth", type=int, default=3, help="steps, all but the first on its own results")
     p.add_argument("--longest", type=int, default=256, help="tokens of a document; the rest is cut off")
-    p.add_argument("--minutes", type=float, default=math.inf, help="finish in this time, with fewer tokens if need be")
-    p.add_argument("--batch", type=int, default=4096, help="tokens per step")
     p.add_argument("--lr", type=float, default=0.015, help="of the matrices (Muon)")
     p.add_argument("--norm-lr", type=float, default=0.002)
-    p.add_argument("--seed", type=int, default=7)
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--precision", choices=("bf16", "f32"), default="bf16")
+    training_options(p, tokens=900_000)
     a = p.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(a.seed)
@@ -199,39 +191,27 @@ def main():
     norms = [w for w in head.w.values() if w.dim() == 1]
     muon = Muon(matrices, head.half)
     adam = torch.optim.AdamW(norms, lr=a.norm_lr, betas=(0.9, 0.97), weight_decay=0.0)
-    seen, step, shown, started = 0, 0, time.time(), time.time()
-    progress = lambda: max(seen / a.tokens, (time.time() - started) / 60 / a.minutes)
-    while progress() < 1:
-        for n, rows in batches(documents, a.batch, rng):
-            tensors = tensors_of(documents, n, rows)
-            if (tensors[1] >= 0).sum() < 2:
-                continue
-            made = losses(head, *tensors, rng.randint(LEAST_WINDOW, MOST_WINDOW), a.depth)
-            loss = sum(l * 0.8 ** d for d, (l, _, count) in enumerate(made) if count > 0)
-            for w in head.w.values():
-                w.grad = None
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(list(head.w.values()), 1.0)
-            scale = schedule(progress(), warmup=0.02)
-            muon.step(a.lr * scale)
-            for group in adam.param_groups:
-                group["lr"] = a.norm_lr * scale
-            adam.step()
-            seen += sum(len(documents[i][0]) for row in rows for i in row)
-            step += 1
-            if time.time() - shown > 30:
-                shown = time.time()
-                print(f"step {step} tokens {seen} loss {loss.item():.4f} agree "
-                      + " ".join(f"{right / max(1, count):.3f}" for _, right, count in made)
-                      + f" {seen / (shown - started):.0f} tokens/s", flush=True)
-            if progress() >= 1:
-                break
-    weights = {k: w.detach().float().numpy() for k, w in head.w.items()}
-    gguf.write(a.out, head_metadata(base.c, tok), [(k, weights[k]) for k in head_shapes(base.c)])
+
+    def loss_of(ids, targets, positions, mask):
+        if (targets >= 0).sum() < 2:
+            return None
+        made = losses(head, ids, targets, positions, mask, rng.randint(LEAST_WINDOW, MOST_WINDOW), a.depth)
+        agree = " ".join(f"{right / max(1, count):.3f}" for _, right, count in made)
+        return sum(l * 0.8 ** d for d, (l, _, count) in enumerate(made) if count > 0), " agree " + agree
+
+    def step(scale):
+        muon.step(a.lr * scale)
+        for group in adam.param_groups:
+            group["lr"] = a.norm_lr * scale
+        adam.step()
+
+    weights = lambda: {k: w.detach().float().numpy() for k, w in head.w.items()}
+    save = lambda: gguf.write(a.out, head_metadata(base.c, tok), [(k, weights()[k]) for k in head_shapes(base.c)])
+    fit(documents, a, rng, loss_of, list(head.w.values()), step, save)
     size = os.path.getsize(a.out)
     assert size <= MAX_BYTES, f"{a.out} has {size} bytes, allowed are {MAX_BYTES}"
-    assert all(np.abs(read_head(a.out, base).w[k].numpy() - w).max() < 0.05 for k, w in weights.items())
-    print(f"{a.out}: {size} bytes, {sum(w.size for w in weights.values())} weights, read back", flush=True)
+    assert all(np.abs(read_head(a.out, base).w[k].numpy() - w).max() < 0.05 for k, w in weights().items())
+    print(f"{a.out}: {size} bytes, {sum(w.size for w in weights().values())} weights, read back", flush=True)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,64 @@ def schedule(progress, warmup):
     return 0.5 * (1 + math.cos(math.pi * min(1, (progress - warmup) / (1 - warmup))))
 
 
+def model_loss(model):
+    """For fit: the loss of a model's own tokens."""
+    def loss_of(ids, targets, positions, mask):
+        flat = targets.view(-1)
+        select = (flat >= 0).nonzero().squeeze(1)
+        return None if len(select) == 0 else (F.cross_entropy(model(ids, mask, positions, select=select), flat[select]), "")
+    return loss_of
+
+
+def training_options(p, tokens):
+    """What fit takes, and what every trainer has beside it."""
+    p.add_argument("--tokenizer", default="tokenizer.json")
+    p.add_argument("--tokens", type=int, default=tokens)
+    p.add_argument("--batch", type=int, default=4096, help="tokens per step")
+    p.add_argument("--seed", type=int, default=7)
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--precision", choices=("bf16", "f32"), default="bf16")
+    p.add_argument("--minutes", type=float, default=math.inf, help="finish in this time, with fewer tokens if need be")
+    p.add_argument("--save-every", type=float, default=240, help="seconds between checkpoints")
+
+
+def fit(documents, a, rng, loss_of, params, step, save):
+    """Trains until a.tokens were seen, or a.minutes have passed, and saves every a.save_every seconds and at the end.
+
+    loss_of: of a batch's tensors, (loss, what to print beside it), or None where nothing counts.  step: takes one step of
+    params by their gradients; its argument is the share of the full learning rate.
+    """
+    seen, steps, started, saved, shown, running = 0, 0, time.time(), time.time(), time.time(), None
+    progress = lambda: max(seen / a.tokens, (time.time() - started) / 60 / a.minutes)
+    while progress() < 1:
+        for n, rows in batches(documents, a.batch, rng):
+            found = loss_of(*tensors_of(documents, n, rows))
+            if found is None:
+                continue
+            loss, beside = found
+            for w in params:
+                w.grad = None
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(params, 1.0)
+            step(schedule(progress(), warmup=0.02))
+            seen += sum(len(documents[i][0]) for row in rows for i in row)
+            steps += 1
+            value = loss.item()
+            running = value if running is None else 0.98 * running + 0.02 * value
+            now = time.time()
+            if now - shown > 15:
+                shown = now
+                print(f"step {steps} tokens {seen} loss {running:.4f}{beside} {seen / (now - started):.0f} tokens/s "
+                      f"left {(a.tokens - seen) * (now - started) / seen / 60:.1f} min", flush=True)
+            if now - saved > a.save_every:
+                saved = now
+                save()
+            if progress() >= 1:
+                break
+    save()
+    print(f"done: step {steps} tokens {seen} loss {running:.4f} in {(time.time() - started) / 60:.1f} min", flush=True)
+
+
 def weights_of(path):
     """The weights of a checkpoint, or those of a model file, dequantized."""
     if path.endswith(".gguf"):
@@ -156,18 +214,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--size", choices=CONFIGS, required=True)
     p.add_argument("--corpus", required=True)
-    p.add_argument("--tokenizer", default="tokenizer.json")
     p.add_argument("--out", required=True)
     p.add_argument("--start", help="checkpoint or model file to go on from")
-    p.add_argument("--tokens", type=int, default=5_000_000)
-    p.add_argument("--batch", type=int, default=4096, help="tokens per step")
     p.add_argument("--lr", type=float, default=0.02, help="of the matrices (Muon)")
     p.add_argument("--embedding-lr", type=float, default=0.004)
-    p.add_argument("--seed", type=int, default=7)
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--precision", choices=("bf16", "f32"), default="bf16")
-    p.add_argument("--minutes", type=float, default=math.inf, help="finish in this time, with fewer tokens if need be")
-    p.add_argument("--save-every", type=float, default=240, help="seconds between checkpoints")
+    training_options(p, tokens=5_000_000)
     a = p.parse_args()
     torch.set_num_threads(a.threads)
     rng = random.Random(a.seed)
@@ -194,41 +245,13 @@ def main():
         torch.save({"size": a.size, "weights": {k: w.detach().clone() for k, w in named.items()}}, a.out + ".part")
         os.replace(a.out + ".part", a.out)
 
-    seen, step, started, saved, shown, running = 0, 0, time.time(), time.time(), time.time(), None
-    progress = lambda: max(seen / a.tokens, (time.time() - started) / 60 / a.minutes)
-    while progress() < 1:
-        for n, rows in batches(documents, a.batch, rng):
-            ids, targets, positions, mask = tensors_of(documents, n, rows)
-            flat = targets.view(-1)
-            select = (flat >= 0).nonzero().squeeze(1)
-            if len(select) == 0:
-                continue
-            loss = F.cross_entropy(model(ids, mask, positions, select=select), flat[select])
-            for w in named.values():
-                w.grad = None
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(list(named.values()), 1.0)
-            scale = schedule(progress(), warmup=0.02)
-            muon.step(a.lr * scale)
-            for group in adam.param_groups:
-                group["lr"] = a.embedding_lr * scale
-            adam.step()
-            seen += sum(len(documents[i][0]) for row in rows for i in row)
-            step += 1
-            value = loss.item()
-            running = value if running is None else 0.98 * running + 0.02 * value
-            now = time.time()
-            if now - shown > 15:
-                shown = now
-                print(f"step {step} tokens {seen} loss {running:.4f} {seen / (now - started):.0f} tokens/s "
-                      f"left {(a.tokens - seen) * (now - started) / seen / 60:.1f} min", flush=True)
-            if now - saved > a.save_every:
-                saved = now
-                save()
-            if progress() >= 1:
-                break
-    save()
-    print(f"done: step {step} tokens {seen} loss {running:.4f} in {(time.time() - started) / 60:.1f} min", flush=True)
+    def step(scale):
+        muon.step(a.lr * scale)
+        for group in adam.param_groups:
+            group["lr"] = a.embedding_lr * scale
+        adam.step()
+
+    fit(documents, a, rng, model_loss(model), list(named.values()), step, save)
 
 
 if __name__ == "__main__":

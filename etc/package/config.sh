@@ -33,6 +33,10 @@ put '# (dev) the demonstration pair of this repository; default: none' '# (insta
 put 'path: etc/models/demo-small.gguf' "path: $data/models/demo-small.gguf"
 put 'path: etc/models/demo-large.gguf' "path: $data/models/demo-large.gguf"
 put 'head: etc/models/demo-large-head.gguf' "head: $data/models/demo-large-head.gguf"
+put '# (dev) the demonstration adapters of this repository; default: none' '# (installed) the demonstration adapters; default: none'
+for adapter in pirate json museum; do
+	put "path: etc/models/demo-large-$adapter.gguf" "path: $data/models/demo-large-$adapter.gguf"
+done
 put '  dev_keys: true # (dev) default: false' '  dev_keys: false'
 put $'\n  anonymous: ""\n' $'\n  # (installed) Programs of this machine need no key. Make it "" before the server listens beyond this machine.\n  anonymous: free\n'
 put '  cors_origins: ["http://localhost:*"] # (dev) default: none' '  cors_origins: []'

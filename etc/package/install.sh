@@ -19,13 +19,16 @@ made=$build/install # what is generated
 
 # MODE SOURCE DESTINATION
 list() {
-	local doc
+	local doc adapter
 	echo "755 $build/sluice $prefix/bin/sluice"
 	echo "755 $build/sluice-bench $prefix/bin/sluice-bench"
 	[ -z "${CUDA_SO-}" ] || echo "644 $CUDA_SO $prefix/lib/sluice/libsluice-cuda.so"
 	echo "644 etc/models/demo-small.gguf $share/sluice/models/demo-small.gguf"
 	echo "644 etc/models/demo-large.gguf $share/sluice/models/demo-large.gguf"
 	echo "644 etc/models/demo-large-head.gguf $share/sluice/models/demo-large-head.gguf"
+	for adapter in pirate json museum; do
+		echo "644 etc/models/demo-large-$adapter.gguf $share/sluice/models/demo-large-$adapter.gguf"
+	done
 	echo "644 $made/sluice.yaml $share/sluice/sluice.yaml"
 	echo "644 $made/sluice.1 $share/man/man1/sluice.1"
 	echo "644 $made/sluice.yaml.5 $share/man/man5/sluice.yaml.5"

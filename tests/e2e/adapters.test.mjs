@@ -22,7 +22,7 @@ const entry = (name, path, more = '') => `    - name: ${name}\n      path: ${pat
 const edit = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => line +
     entry('base', file('base.gguf')) + entry('merged-style', file('style.merged.gguf')) + entry('merged-facts', file('facts.merged.gguf')) +
     entry('mixture', file('mixture.gguf')) + entry('merged-expert', file('expert.merged.gguf')))
-  .replace(/^  adapters: \[\]\n/m, '  adapters:\n' + entry('style', file('style.gguf'), '      model: base\n') +
+  .replace(/^  adapters: # \(dev\).*\n(?: {4}.*\n)*/m, '  adapters:\n' + entry('style', file('style.gguf'), '      model: base\n') +
     entry('facts', file('facts'), '      model: base\n') + entry('other', file('other.gguf'), '      model: base\n') +
     entry('base', file('style.gguf'), '      model: base\n') + entry('expert', file('expert'), '      model: mixture\n'));
 
@@ -52,7 +52,7 @@ describe('adapters', () => {
     sluice('random', '--shape', 'tiny-qwen2moe', '--type', 'f32', '--seed', '6', file('mixture.gguf'));
     sluice('adapter', 'make', file('mixture.gguf'), file('expert'), '--targets', 'q,expert_gate,expert_up,expert_down,shared_up,embed,head');
     sluice('adapter', 'merge', file('mixture.gguf'), file('expert'), '--type', 'f32', file('expert.merged.gguf'));
-    server = await startServer({ edit, sets: ['gateway.tiers.free.models=base', 'engine.kv_type=f32', 'engine.backend=auto',
+    server = await startServer({ edit, adapters: true, sets: ['gateway.tiers.free.models=base', 'engine.kv_type=f32', 'engine.backend=auto',
       ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day'].map((k) => `gateway.tiers.paid.${k}=0`)] });
     client = new OpenAI({ baseURL: `${server.http}/v1`, apiKey: server.keys.paid, maxRetries: 0 });
   });

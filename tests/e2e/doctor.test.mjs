@@ -233,7 +233,7 @@ describe('this machine', { concurrency: 4 }, () => {
     execFileSync(SLUICE, ['model', 'adapter', 'make', 'etc/models/demo-small.gguf', adapter, '--rank', '2'], { cwd: ROOT });
     const examined = async (path) => {
       writeFileSync(config, readFileSync(join(ROOT, 'etc/sluice.yaml'), 'utf8')
-        .replace(/^  adapters: \[\]\n/m, `  adapters:\n    - { name: style, path: ${path}, model: demo-small }\n`));
+        .replace(/^  adapters: # \(dev\).*\n(?: {4}.*\n)*/m, `  adapters:\n    - { name: style, path: ${path}, model: demo-small }\n`));
       return of(await here(hasRedis() ? [] : ['cache.store=memory'], { config }), ...ALL);
     };
     const r = await examined(adapter);

@@ -110,8 +110,8 @@ const UNLIMITED = ['concurrency=100000', 'max_output=1000000', 'max_prompt=0', '
  * Two servers: `front`, whose engine uses `back`, which has the models (of the demonstration pair, or the echo's). engine:
  * what of the settings is the back's; front: more of how the front starts. → {front, back}
  */
-export async function startPair({ sets = [], engine = [], echo = false, edit = null, frontEdit = null, dialect = 'vllm', https = false, front: more = {} } = {}) {
-  const back = await startServer({ echo, edit, direct: true, sets: [...engine, 'cache.store=memory', ...UNLIMITED.map((s) => `gateway.tiers.paid.${s}`)] });
+export async function startPair({ sets = [], engine = [], echo = false, adapters = false, edit = null, frontEdit = null, dialect = 'vllm', https = false, front: more = {} } = {}) {
+  const back = await startServer({ echo, adapters, edit, direct: true, sets: [...engine, 'cache.store=memory', ...UNLIMITED.map((s) => `gateway.tiers.paid.${s}`)] });
   const keyFile = join(back.state, 'upstream.key');
   writeFileSync(keyFile, `${back.keys.paid}\n`, { mode: 0o600 });
   const names = JSON.parse((await request(back.http, '/v1/models', { headers: { authorization: `Bearer ${back.keys.paid}` } })).body).data.map((m) => m.id).filter((id) => id !== 'auto');
@@ -137,31 +137,32 @@ export async function startPair({ sets = [], engine = [], echo = false, edit = n
 }
 
 /** As startServer, over an upstream: what of the settings is the engine's goes there, everything else is of the server in front. */
-async function startOver({ sets, echo, edit, ...front }) {
+async function startOver({ sets, echo, adapters, edit, ...front }) {
   const isEngine = (s) => s.startsWith('engine.');
-  const pair = await startPair({ echo, edit, frontEdit: edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine), front });
+  const pair = await startPair({ echo, adapters, edit, frontEdit: edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine), front });
   return { ...pair.front, stop: async () => { const status = await pair.front.stop(); await pair.back.stop(); return status; } };
 }
 
 /**
  * sets: list of 'key=value' on top of etc/sluice.yaml, or a function that makes it from `ports` more free ports; edit: its
  * text to another; unready: a pattern of the log, of a server whose models do not become ready; echo: the engine without
- * models; config, exe: another file, another executable; state: the folder of an earlier server; direct: even if
- * SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its models, except those that name one.
+ * models; adapters: with those of the file, which every engine loads; config, exe: another file, another executable; state: the
+ * folder of an earlier server; direct: even if SLUICE_OVER_UPSTREAM is set, which puts an upstream between every server and its
+ * models, except those that name one.
  * stop() resolves to the exit status (or the signal's name); left() is what it then left in its run folder.
  * → {http, https, page (address with the keys), keys: {free, paid, admin}, caFile, state, pid, log(), pids(), metrics(),
  *    stop(), left()}
  */
-export async function startServer({ sets = [], ports = 0, echo = false, edit = null, unready = null, direct = !OVER_UPSTREAM, config = 'etc/sluice.yaml', exe = SLUICE,
+export async function startServer({ sets = [], ports = 0, echo = false, adapters = false, edit = null, unready = null, direct = !OVER_UPSTREAM, config = 'etc/sluice.yaml', exe = SLUICE,
   state = mkdtempSync(join(tmpdir(), 'sluice-e2e-')) } = {}) {
   if (typeof sets === 'function') sets = sets(await freePorts(ports));
-  if (!direct && !sets.some((s) => s.startsWith('engine.upstream.'))) return startOver({ sets, echo, edit, unready, config, exe, state });
+  if (!direct && !sets.some((s) => s.startsWith('engine.upstream.'))) return startOver({ sets, echo, adapters, edit, unready, config, exe, state });
   // Not in stop(): a test may look at what a stopped server left behind.
   process.once('exit', () => rmSync(state, { recursive: true, force: true }));
   const [plain, tls] = await freePorts(2);
   // A busy machine is no broken store, no hung process and no engine that is overloaded. Beside other tests, engines with a thread
   // per core spin most of their time; what they answer does not depend on their number (tests/unit/engine/core/test_invariance.c).
-  const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, 'cache.timeout=2s', 'supervisor.hang=60s', 'gateway.limits.submit_wait=60s', 'engine.threads=1', ...(echo ? ['engine.echo.enabled=true'] : []),
+  const all = [`gateway.http=127.0.0.1:${plain}`, `gateway.https=127.0.0.1:${tls}`, 'cache.timeout=2s', 'supervisor.hang=60s', 'gateway.limits.submit_wait=60s', 'engine.threads=1', ...(adapters ? [] : ['engine.adapters=']), ...(echo ? ['engine.echo.enabled=true'] : []),
     ...sets];
   if (edit) {
     const from = config;

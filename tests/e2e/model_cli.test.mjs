@@ -107,6 +107,23 @@ describe('model compare', () => {
     assert.ok(tasks.only_a > 20 && tasks.only_b === 0);
   });
 
+  test('finds no difference between an adapter and its merged model, and what an adapter changes', () => {
+    const text = texts(), adapter = at('compared.gguf'), merged = at('compared-merged.gguf');
+    good(['model', 'quantize', SMALL, '--type', 'f32', at('compared-base.gguf')]);
+    good(['model', 'adapter', 'make', SMALL, adapter, '--rank', '4', '--alpha', '4']);
+    good(['model', 'adapter', 'merge', SMALL, adapter, '--type', 'f32', merged]);
+    const same = JSON.parse(good(compare(merged, at('compared-base.gguf'), '--adapter-b', adapter, '--kv-a', 'f32', '--kv-b', 'f32', '--text', text, '--json')).out);
+    assert.deepEqual([same.a.adapter, same.b.adapter], [undefined, adapter]);
+    assert.ok(same.text.kl_max < 1e-5 && same.text.same_token.value > 0.999, JSON.stringify(same.text));
+    assert.equal(JSON.parse(good(compare(SMALL, SMALL, '--adapter-b', adapter, '--text', text, '--json')).out).text.verdict.found, 'worse');
+    const lines = readFileSync('etc/models/pirate.jsonl', 'utf8').split('\n').slice(0, 20).join('\n');
+    writeFileSync(at('pirate.jsonl'), lines);
+    const r = good(compare(LARGE, LARGE, '--adapter-b', 'etc/models/demo-large-pirate.gguf', '--tasks', at('pirate.jsonl'), '--tokens', '100')).out;
+    assert.match(r, /^B +etc\/models\/demo-large\.gguf \+ etc\/models\/demo-large-pirate\.gguf: weights /m);
+    assert.match(r, /^verdict +tasks: B is better /m);
+    bad(compare(SMALL, LARGE, '--adapter-a', at('none.gguf'), '--text', text), '', 1, /none\.gguf: /);
+  });
+
   test('calibrates from a text, with the same bytes each time', () => {
     const text = texts(), out = [1, 2].map((n) => at(`calibrated-${n}.gguf`));
     for (const [i, file] of out.entries()) {

@@ -153,6 +153,26 @@ static void test_adapters(void **unused)
 	}
 }
 
+/* An emptied list of models takes its adapters along; those that follow stay. */
+static void test_emptied(void **unused)
+{
+	const char *sets[] = {"engine.models=", "engine.models.a.path=p", "engine.adapters.x.path=r",
+			      "engine.adapters.x.model=a", "gateway.default_model=a"};
+	struct sluice_config cfg;
+	struct sl_err err = {0};
+	(void)unused;
+	if (sluice_config_load(&cfg, "etc/sluice.yaml", sets, 2, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(cfg.engine.models.n, 1);
+	assert_int_equal(cfg.engine.adapters.n, 0);
+	sluice_config_free(&cfg);
+	if (sluice_config_load(&cfg, "etc/sluice.yaml", sets, 5, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(cfg.engine.adapters.n, 1);
+	assert_string_equal(cfg.adapters[0].name, "a:x");
+	sluice_config_free(&cfg);
+}
+
 static void test_default_folder(void **unused)
 {
 	const char *sets[] = {"state=/tmp/s"}, *wrong[] = {"hub.endpoint=ftp://hub.example"};
@@ -169,6 +189,7 @@ static void test_default_folder(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_find), cmocka_unit_test(test_configured),
-					   cmocka_unit_test(test_adapters), cmocka_unit_test(test_default_folder)};
+					   cmocka_unit_test(test_adapters), cmocka_unit_test(test_emptied),
+					   cmocka_unit_test(test_default_folder)};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
