@@ -483,6 +483,8 @@ __global__ void BLOCKS_AT_LEAST(PROMPT_WARPS *KN_WARP, (prompt_plan<WIDE, ROWS>:
 								   b);
 			}
 		}
+		if (ROWS == 1)
+			tile = kn_anew(tile); /* what is made of it takes no registers during the products */
 		if ((tile + 1) * TILE % KN_ATTN_BLOCK != 0 && !last)
 			continue;
 		UNROLL_FOR(int m = 0; m < ROWS; m++)

@@ -333,7 +333,8 @@ template <int TYPE> __device__ static inline void take_b(const void *b, int o, i
 }
 
 /* Output o of a part, for a tile's rows. What comes from memory is asked for at once. Rows, ranks and outputs that are
- * not there are computed as others are, and not stored. */
+ * not there are computed as others are, and not stored. An address is made again for its store: those of all rows would
+ * take as many registers as their sums and numbers together. */
 template <int TYPE, int ROWS>
 __device__ static inline void expand_output(const struct expand_call &c, const struct kn_lora &l,
 					    const struct kn_lora_tile &tile, const struct kn_lora_out &out, int part,
@@ -342,13 +343,14 @@ __device__ static inline void expand_output(const struct expand_call &c, const s
 	const struct kn_lora::kn_lora_part p = l.parts[part];
 	const float *t = (const float *)kn_shared();
 	bool there = o < out.n_out;
-	float sum[ROWS] = {}, was[ROWS], w[RANKS_AT_ONCE], *y[ROWS];
+	float sum[ROWS] = {}, was[ROWS], w[RANKS_AT_ONCE];
+	int32_t row[ROWS];
 	if (!there)
 		o = out.n_out - 1;
 	UNROLL_FOR(int r = 0; r < ROWS; r++)
-		y[r] = out.y + (int64_t)c.step.rows[tile.first + (r < tile.n ? r : 0)] * out.width + o;
+		row[r] = c.step.rows[tile.first + (r < tile.n ? r : 0)];
 	UNROLL_FOR(int r = 0; r < ROWS; r++)
-		was[r] = *y[r];
+		was[r] = out.y[(int64_t)row[r] * out.width + o];
 	take_b<TYPE>(p.b, o, 0, p.rank, w);
 	take_t(c, l, tile, part, p.rank);
 	kn_barrier();
@@ -365,11 +367,11 @@ __device__ static inline void expand_output(const struct expand_call &c, const s
 	}
 	UNROLL_FOR(int r = 0; r < ROWS; r++)
 		if (there && r < tile.n)
-			*y[r] = kn_fma(p.scale, sum[r], was[r]);
+			out.y[(int64_t)kn_anew(row[r]) * out.width + o] = kn_fma(p.scale, sum[r], was[r]);
 }
 
 /* A block has THREADS outputs of a part, for a tile of rows. */
-template <int ROWS> __global__ void __launch_bounds__(THREADS) expand(struct expand_call c)
+template <int ROWS> __global__ void __launch_bounds__(THREADS, 1) expand(struct expand_call c)
 {
 	kn_begin();
 	int part = 0, o = (int)blockIdx.x * THREADS + (int)threadIdx.x;

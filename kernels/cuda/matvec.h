@@ -32,6 +32,14 @@ __device__ static inline void multiply(const struct kn_product &p, int64_t y_row
 	float sum[NT][4] = {}, unscaled[NT][4] = {};
 	int begin = kn_part_begin(part, p.n_chunks), end = kn_part_begin(part + 1, p.n_chunks);
 	for (int chunk = begin; chunk < end; chunk++) {
+		/* With scales, two tiles' numbers take all of a lane's registers: addresses are made again for each
+		 * chunk, of one number each, and nothing else of them is kept. */
+		if (NT > 1 && form::scaled != KN_PLAIN)
+			lane = kn_anew(lane);
+		if (NT > 1 && form::scaled != KN_PLAIN && form::more < 2)
+			chunk = kn_anew(chunk);
+		const uint32_t units = (uint32_t)chunk * (KN_SLABS * KN_PIECE) + (uint32_t)lane * 16;
+		const uint32_t sums = (uint32_t)chunk * (KN_SLABS * KN_SUMS) + (uint32_t)lane % 4 * 16;
 		const uint8_t *record = records + (int64_t)chunk * form::record;
 		struct kn_heads heads[2] = {};
 		if (form::scaled != KN_PLAIN)
@@ -41,18 +49,20 @@ __device__ static inline void multiply(const struct kn_product &p, int64_t y_row
 			struct kn_u4 piece[form::held];
 			kn_load_pieces<TYPE>(record, group, lane, piece);
 			UNROLL_FOR(int s = 0; s < form::group; s++) {
-				int slab = chunk * KN_SLABS + group + s;
 				struct kn_u4 x[NT];
 				float xsum[NT][2][2] = {};
 				UNROLL_FOR(int n = 0; n < NT; n++) {
-					const uint8_t *unit = p.x.units + ((int64_t)n * p.x.n_slabs + slab) * KN_PIECE;
+					const int64_t skip = (int64_t)n * p.x.n_slabs;
+					const uint8_t *unit = p.x.units + skip * KN_PIECE + units;
 					/* Rows that are not there are zero, and need not be loaded to be that. */
 					x[n] = {0, 0, 0, 0};
 					if (n * KN_ROWS + lane / 4 < p.x.n_rows)
-						x[n] = kn_load_again(unit + lane * 16);
-					int64_t sums = kn_sum_at((int64_t)n * p.x.n_slabs + slab, 0, lane % 4 * 2);
-					if (form::has_min)
-						kn_take_sums<TYPE>(kn_load_again(p.x.sums + sums), xsum[n]);
+						x[n] = kn_load_again(unit + (group + s) * KN_PIECE);
+					if (form::has_min) {
+						const uint8_t *four = (const uint8_t *)p.x.sums + skip * KN_SUMS + sums;
+						kn_take_sums<TYPE>(kn_load_again(four + (group + s) * KN_SUMS),
+								   xsum[n]);
+					}
 				}
 				kn_slab_product<TYPE, NT>(piece, heads, s, group + s, x, xsum, unscaled, sum);
 			}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many blocks of a kernel a multiprocessor holds, as the toolkit's cuda_occupancy.h computes it.
 
-// A multiprocessor (CUDA C++ programming guide, "Compute capabilities") and, of a large board of its kind, bytes a second over
-// all of them.
+// A multiprocessor (CUDA C++ programming guide, "Compute capabilities"), whether it has products of warp groups, and, of a large
+// board of its kind, bytes a second over all of them. A block can have all of its shared memory but 1 KiB.
 export const devices = {
   80: { warps: 64, blocks: 32, shared: 164 << 10, board: 'A100', rate: 2.0e12, sms: 108 },
   86: { warps: 48, blocks: 16, shared: 100 << 10, board: 'A40', rate: 0.7e12, sms: 84 },
   89: { warps: 48, blocks: 24, shared: 100 << 10, board: 'L40S', rate: 0.86e12, sms: 142 },
-  90: { warps: 64, blocks: 32, shared: 228 << 10, board: 'H200', rate: 4.8e12, sms: 132 },
+  90: { warps: 64, blocks: 32, shared: 228 << 10, groups: true, board: 'H200', rate: 4.8e12, sms: 132 },
   100: { warps: 64, blocks: 32, shared: 228 << 10, board: 'B200', rate: 8.0e12, sms: 148 },
   120: { warps: 48, blocks: 24, shared: 100 << 10, board: 'RTX 5090', rate: 1.79e12, sms: 170 },
 };

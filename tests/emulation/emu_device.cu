@@ -10,7 +10,9 @@
  *
  * Where the environment names a file in SLUICE_EMULATION_LAUNCHES, each launch adds a line to it
  * (tests/bench/kernels.mjs). Where it names one in SLUICE_EMULATION_FAIL_FILE, the launch that finds it there removes
- * it and fails: so a test can break the device of another process when it likes, once.
+ * it and fails: so a test can break the device of another process when it likes, once. SLUICE_EMULATION_DEVICE names
+ * another device than one that has all: the bytes of shared memory that a block can have, and a + if it has products of
+ * warp groups.
  *
  * Thread: a device belongs to one thread at a time; several devices may run at once.
  */
@@ -126,6 +128,40 @@ extern "C" __attribute__((visibility("default"))) int sluice_emulation_kernels(v
 	return n;
 }
 
+/* ---- which device ---- */
+
+struct named {
+	int shared; /* bytes of a block */
+	bool groups;
+};
+
+/* What SLUICE_EMULATION_DEVICE names, or the most that any device has. */
+static struct named named_device(void)
+{
+	const char *text = getenv("SLUICE_EMULATION_DEVICE");
+	if (text == NULL)
+		return {EMU_SHARED_MOST, true};
+	return {atoi(text), strchr(text, '+') != NULL};
+}
+
+static const struct named named = named_device();
+static int processors = 2, shared_most = named.shared;
+
+/* processors: how many a device with products of warp groups has; 0: one without them. */
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_wgmma(int n) { processors = n; }
+
+/* What a block can have; 0, or more than that: what it has on the named device. */
+extern "C" __attribute__((visibility("default"))) void sluice_emulation_shared(int bytes)
+{
+	shared_most = bytes > 0 && bytes < named.shared ? bytes : named.shared;
+}
+
+bool dev_has_wgmma(const struct dev *) { return processors > 0 && named.groups; }
+
+int dev_processors(const struct dev *) { return processors; }
+
+int dev_shared_most(const struct dev *) { return shared_most; }
+
 /* One line: where the kernel is in this shared object, threads, shared bytes, blocks. */
 static void note_launch(const struct kn_command *c)
 {
@@ -144,6 +180,8 @@ static void note_launch(const struct kn_command *c)
 static int launch(struct dev *d, const struct kn_command *c)
 {
 	note_launch(c);
+	if (c->shared > (uint32_t)shared_most)
+		return dev_fail(d, c->name, "more shared memory than a block of this device has");
 	if (struck(d, c->name) != 0)
 		return SL_EIO;
 	note_kernel(c->kernel);
@@ -160,14 +198,6 @@ static uint64_t takes_ns(const struct kn_command *c)
 	return c->kind == KN_CALL && (strstr(c->name, "mma") != NULL || strstr(c->name, "matvec") != NULL) ? 100000
 													   : 1000;
 }
-
-static int processors = 2;
-
-extern "C" __attribute__((visibility("default"))) void sluice_emulation_wgmma(int n) { processors = n; }
-
-bool dev_has_wgmma(const struct dev *) { return processors > 0; }
-
-int dev_processors(const struct dev *) { return processors; }
 
 int emu_run_kept(struct dev *d)
 {
@@ -292,8 +322,6 @@ int dev_open(const struct kn_plugin_host *host, int, struct dev **out, struct sl
 const char *dev_describe(const struct dev *) { return "CUDA kernels emulated on the host, for tests"; }
 
 const char *dev_pci(const struct dev *) { return ""; }
-
-int dev_shared_most(const struct dev *) { return EMU_SHARED_MOST; }
 
 int dev_alloc(struct dev *d, size_t bytes, void **out)
 {
