@@ -22,4 +22,7 @@ int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err);
 /* Takes about `seconds` per figure. 0, SL_ENOMEM, SL_EIO (no thread). */
 int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out);
 
+/* The first of these figures alone. */
+int kn_measure_reading(int n_threads, double seconds, double *bytes);
+
 #endif

@@ -143,13 +143,53 @@ static double verify_s(struct bench *x, int n, int past)
 
 enum { SUM_PROMPT = 512, SUM_PAST = 128, SUM_DRAFTS = 5, SUM_FEW = 8, SUM_MANY = 16, SUM_TIMES = 9 };
 
-/* The shares of the peak rates that a model reaches. */
-static int summary(const char *path, int n_threads, int n_times, bool json)
-{
-	struct bench x = {0};
-	struct kn_ceilings c = {0};
+#define SUM_READ_S 0.03
+
+/* What is measured in turns: seconds of steps, and the peak rates beside them. */
+struct turns {
 	double one[SUM_TIMES], few[SUM_TIMES], many[SUM_TIMES], drafts[SUM_TIMES], prompt[SUM_TIMES], read[SUM_TIMES],
 	    rate[SUM_TIMES];
+	double one_share[SUM_TIMES], few_share[SUM_TIMES]; /* of reading, as it was right before and after the step */
+};
+
+static double few_bytes(const struct bench *x, int n) { return bytes_read(x, n) + n * SUM_PAST * x->s.kv_bytes; }
+
+/* Seconds of a step of n answers, and its share of reading. The read rate of a virtual machine changes from one second
+ * to the next (46 and 80 GB/s on one with two processors), so the reference is the mean of what was read right before
+ * and right after the step. SL_ENOMEM. */
+static int answer_share(struct bench *x, int n_threads, int n, int n_steps, double *step, double *share, double *read)
+{
+	double before, after;
+	if (kn_measure_reading(n_threads, SUM_READ_S, &before) != 0)
+		return SL_ENOMEM;
+	*step = answer_s(x, n, SUM_PAST, n_steps);
+	if (kn_measure_reading(n_threads, SUM_READ_S, &after) != 0)
+		return SL_ENOMEM;
+	*read = (before + after) / 2;
+	*share = few_bytes(x, n) / *step / *read;
+	return 0;
+}
+
+static int one_turn(struct bench *x, int n_threads, struct turns *t, size_t i)
+{
+	struct kn_ceilings c;
+	double beside;
+	if (kn_measure_ceilings(n_threads, 0.1, &c) != 0 ||
+	    answer_share(x, n_threads, 1, 3, &t->one[i], &t->one_share[i], &t->read[i]) != 0 ||
+	    answer_share(x, n_threads, SUM_FEW, 2, &t->few[i], &t->few_share[i], &beside) != 0)
+		return SL_ENOMEM;
+	t->rate[i] = c.int8_ops;
+	t->drafts[i] = verify_s(x, SUM_DRAFTS, SUM_PAST);
+	t->many[i] = answer_s(x, SUM_MANY, SUM_PAST, 1);
+	t->prompt[i] = prompt_s(x, SUM_PROMPT);
+	return 0;
+}
+
+/* The shares of the peak rates that a model reaches: medians of the turns'. */
+static int summary(const char *path, int n_threads, int n_times, bool json)
+{
+	static struct turns t;
+	struct bench x = {0};
 	int rc = bench_open(&x, path, "auto", NULL, n_threads, SUM_MANY, SUM_PROMPT + 1);
 	if (rc != 0) {
 		model_steps_close(&x.s);
@@ -157,40 +197,35 @@ static int summary(const char *path, int n_threads, int n_times, bool json)
 	}
 	prompt_s(&x, SUM_PAST); /* brings the weights into memory */
 	size_t n = (size_t)n_times;
-	for (size_t i = 0; i < n && rc == 0; i++) {
-		if (kn_measure_ceilings(n_threads, 0.1, &c) != 0)
+	for (size_t i = 0; i < n && rc == 0; i++)
+		if (one_turn(&x, n_threads, &t, i) != 0)
 			rc = bench_complain(1, "out of memory");
-		read[i] = c.read_bytes;
-		rate[i] = c.int8_ops;
-		one[i] = answer_s(&x, 1, SUM_PAST, 3);
-		drafts[i] = verify_s(&x, SUM_DRAFTS, SUM_PAST);
-		few[i] = answer_s(&x, SUM_FEW, SUM_PAST, 1);
-		many[i] = answer_s(&x, SUM_MANY, SUM_PAST, 1);
-		prompt[i] = prompt_s(&x, SUM_PROMPT);
-	}
-	double reads = percentile(read, n, 50), int8 = percentile(rate, n, 50), step_1 = percentile(one, n, 50);
-	double decode = (bytes_read(&x, 1) + SUM_PAST * x.s.kv_bytes) / step_1 / reads;
-	double few_over = SUM_FEW * step_1 / percentile(few, n, 50),
-	       many_over = SUM_MANY * step_1 / percentile(many, n, 50);
+	double reads = percentile(t.read, n, 50), int8 = percentile(t.rate, n, 50), step_1 = percentile(t.one, n, 50);
+	double decode = percentile(t.one_share, n, 50), step_few = percentile(t.few, n, 50),
+	       few = percentile(t.few_share, n, 50);
+	double few_over = SUM_FEW * step_1 / step_few, many_over = SUM_MANY * step_1 / percentile(t.many, n, 50);
 	double ops = SUM_PROMPT * (x.step_ops - x.head_ops) + x.head_ops;
-	double prefill = percentile(prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
-	double verify = percentile(drafts, n, 50) / step_1;
+	double prefill = percentile(t.prompt, n, 50), share = int8 > 0 ? ops / prefill / int8 : 0;
+	double verify = percentile(t.drafts, n, 50) / step_1;
 	if (rc == 0 && json)
 		printf("{\"threads\":%d,\"backend\":\"%s\",\"read_bytes_per_s\":%.6g,\"int8_ops_per_s\":%.6g,\"decode_"
-		       "share_of_read\":%.4g,"
+		       "share_of_read\":%.4g,\"decode_8_share_of_read\":%.4g,"
 		       "\"answers_8_over_1\":%.4g,\"answers_16_over_1\":%.4g,\"prefill_512_share_of_int8\":%.4g,"
 		       "\"prefill_512_tokens_per_s\":%.4g,\"verify_5_over_1\":%.4g}",
-		       n_threads, x.s.ops->name, reads, int8, decode, few_over, many_over, share, SUM_PROMPT / prefill,
-		       verify);
+		       n_threads, x.s.ops->name, reads, int8, decode, few, few_over, many_over, share,
+		       SUM_PROMPT / prefill, verify);
 	else if (rc == 0)
-		printf("\n%s on %s, %d threads, reading %.1f GB/s and %.3f Tops/s of int8 between the steps\n"
-		       "  one answer          %7.1f tokens/s, %5.1f %% of reading (weights, keys and values)\n"
-		       "  %2d and %2d answers   %6.2f and %.2f times one in all\n"
-		       "  a prompt of %d     %7.1f tokens/s, %5.1f %% of int8\n"
-		       "  verifying %d drafts  %6.2f steps\n",
-		       path, x.s.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1, 100 * decode, SUM_FEW,
-		       SUM_MANY, few_over, many_over, SUM_PROMPT, SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS,
-		       verify);
+		printf(
+		    "\n%s on %s, %d threads, reading %.1f GB/s and %.3f Tops/s of int8 between the steps\n"
+		    "  one answer          %7.1f tokens/s, %5.1f %% of reading (weights, keys and values), %.1f GB/s\n"
+		    "  %2d answers          %7.1f tokens/s, %5.1f %% of reading, %.1f GB/s\n"
+		    "  %2d and %2d answers   %6.2f and %.2f times one in all\n"
+		    "  a prompt of %d     %7.1f tokens/s, %5.1f %% of int8\n"
+		    "  verifying %d drafts  %6.2f steps\n",
+		    path, x.s.ops->name, n_threads, reads / 1e9, int8 / 1e12, 1 / step_1, 100 * decode,
+		    few_bytes(&x, 1) / step_1 / 1e9, SUM_FEW, SUM_FEW / step_few, 100 * few,
+		    few_bytes(&x, SUM_FEW) / step_few / 1e9, SUM_FEW, SUM_MANY, few_over, many_over, SUM_PROMPT,
+		    SUM_PROMPT / prefill, 100 * share, SUM_DRAFTS, verify);
 	model_steps_close(&x.s);
 	return rc;
 }

@@ -158,6 +158,8 @@ void kn_expert_rows_free(struct kn_expert_rows *r); /* NULL: nothing */
 /* ---- weights.c ---- */
 /* Interleaves the weight w, which has the file's layout; w then owns memory. SL_ENOMEM. */
 int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_err *err);
+/* Prefetches the weights that a share of w from output o0 on begins with, to the L2 cache. */
+void kn_bring_share(const struct kn_backend *b, const struct kn_weight *w, int o0);
 /* A weight that uses interleaved bytes in place, without owning them. SL_EINVAL: the wrong number of bytes for such a
  * matrix. */
 int kn_weight_adopt(const void *made, size_t bytes, int type, int n_out, int n_in, struct kn_weight *out,

@@ -217,13 +217,21 @@ int kn_measure_fork_join(int n_threads, double *ns, struct sl_err *err)
 	return 0;
 }
 
+int kn_measure_reading(int n_threads, double seconds, double *bytes)
+{
+	bool wide = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
+	if (n_threads < 1 || n_threads > MAX_THREADS)
+		return SL_EINVAL;
+	return measure(wide ? read_512 : avx2 ? read_256 : read_plain, n_threads, seconds, bytes);
+}
+
 int kn_measure_ceilings(int n_threads, double seconds, struct kn_ceilings *out)
 {
 	bool wide = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
 	bool fma = avx2 && __builtin_cpu_supports("fma");
 	if (n_threads < 1 || n_threads > MAX_THREADS)
 		return SL_EINVAL;
-	int rc = measure(wide ? read_512 : avx2 ? read_256 : read_plain, n_threads, seconds, &out->read_bytes);
+	int rc = kn_measure_reading(n_threads, seconds, &out->read_bytes);
 	if (rc == 0)
 		rc = measure(__builtin_cpu_supports("avx512vnni") ? int8_512
 			     : avx2                               ? int8_256

@@ -64,8 +64,14 @@ struct products {
 	_Atomic int64_t taken; /* outputs of all, one product after the other */
 };
 
-/* Adjacent outputs of one product; false: there are none left. */
-static bool take_share(struct products *p, int *product, int *o0, int *o1)
+/* Outputs o0 to o1 - 1 of a product. */
+struct share {
+	const struct kn_one_product *of;
+	int o0, o1;
+};
+
+/* False: there is none. */
+static bool take_share(struct products *p, struct share *out)
 {
 	const int step = p->b->isa->tile_outputs;
 	const int64_t all = (int64_t)p->n * p->n_out;
@@ -79,25 +85,32 @@ static bool take_share(struct products *p, int *product, int *o0, int *o1)
 		n = n < left ? n : left;
 	} while (!atomic_compare_exchange_weak_explicit(&p->taken, &from, from + n, memory_order_relaxed,
 							memory_order_relaxed));
-	*product = (int)(from / p->n_out);
-	*o0 = (int)(from % p->n_out);
-	*o1 = *o0 + (int)n;
+	out->of = &p->all[from / p->n_out];
+	out->o0 = (int)(from % p->n_out);
+	out->o1 = out->o0 + (int)n;
 	return true;
 }
+
+/* Takes the next share before it computes one, and brings its first weights: experts lie apart, so what the processor
+ * itself prefetches ends with each. */
 
 static void run_products(void *ctx, int part)
 {
 	struct products *p = ctx;
 	struct kn_backend *b = p->b;
 	float *tile = (float *)b->tiles + (size_t)kn_pool_self() * b->tile_floats;
-	int i, o0, o1;
+	struct share now, next = {0};
 	(void)part;
-	while (take_share(p, &i, &o0, &o1)) {
-		const struct kn_one_product *q = &p->all[i];
+	for (bool more = take_share(p, &now); more; now = next) {
+		const struct kn_one_product *q = now.of;
+		more = take_share(p, &next);
+		if (more)
+			kn_bring_share(b, next.of->w, next.o0);
 		if (q->piece->packed != NULL)
-			b->isa->matmul_packed(q->w, o0, o1, q->piece->packed, q->piece->n, q->y, tile, b->tile_floats);
+			b->isa->matmul_packed(q->w, now.o0, now.o1, q->piece->packed, q->piece->n, q->y, tile,
+					      b->tile_floats);
 		else
-			b->isa->matmul(q->w, o0, o1, q->x, q->piece->n, q->y, tile, b->tile_floats);
+			b->isa->matmul(q->w, now.o0, now.o1, q->x, q->piece->n, q->y, tile, b->tile_floats);
 	}
 }
 

@@ -52,7 +52,15 @@
 
 #define INT8(name) kn_int8_##name##_avx2
 
-enum { TILE_ROWS = 4, BIAS_NARROW = 16, BIAS_FINE = 32, BIAS_WIDE = 0, AHEAD = 8192, DIRECT_K_ROWS = 2 };
+enum {
+	TILE_ROWS = 4,
+	BIAS_NARROW = 16,
+	BIAS_FINE = 32,
+	BIAS_WIDE = 0,
+	AHEAD = 8192,
+	DIRECT_K_ROWS = 2,
+	HIGH_IN_PLACE = 0
+};
 
 typedef uint8_t vb __attribute__((vector_size(32)));
 

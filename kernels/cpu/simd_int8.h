@@ -68,11 +68,13 @@ INLINE vf scale_at(enum kind kind, const uint8_t *scales, size_t group_bytes, in
 	return v_load((const float *)(const void *)vector_at(scales, group_bytes, i));
 }
 
-/* Weights to unpack after this panel. They are prefetched evenly while the panel is multiplied, so that memory is never
- * idle: one stream per group of a tile, `each` bytes per block of 32. */
+/* Weights to read later. They are prefetched evenly while others are multiplied, so that memory is never idle: one
+ * stream per group of a tile, `each` bytes per block of 32. At the block `turn` (-1: never) a stream reaches the end of
+ * its group, and goes on `skip` bytes later, in the next tile. */
 struct ahead {
 	const uint8_t *at[TILE_GROUPS];
-	size_t each;
+	size_t each, skip;
+	int turn;
 };
 
 enum { LINE = 64 };
@@ -146,6 +148,11 @@ INLINE void multiply_n(const uint8_t *panel, size_t group_bytes, const struct in
 	const int parts = kind == FINE ? 2 : 1, words = 8 / parts;
 	const bool is_wide = kind == WIDE || kind == PLAIN;
 	for (int b = 0; b < n_blocks; b++, x++) {
+		if (b == ahead->turn) {
+			brought += ahead->skip;
+			UNROLL_FOR(int g = 0; g < TILE_GROUPS; g++)
+				near[g] += ahead->skip;
+		}
 		brought += ahead->each;
 		UNROLL_FOR(int g = 0; g < TILE_GROUPS; g++)
 			near[g] = bring(near[g], ahead->at[g] + brought);
@@ -283,7 +290,7 @@ static void multiply_few(const struct job *j, int o, int o1, int k, int n, size_
 {
 	bool last = k + n >= j->w->n_in;
 	const int group = (last ? o + VECTORS * LANES : o) / INT8_OUT, next_k = last ? 0 : k + n;
-	struct ahead ahead = {.each = each};
+	struct ahead ahead = {.each = each, .turn = -1};
 	/* Passes of equal size: otherwise the last one would unpack weights for few rows. */
 	const int n_passes = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS;
 	for (int r = 0, pass = 0; pass < n_passes; pass++) {
@@ -305,14 +312,16 @@ INLINE size_t group_step(const struct job *j, int o, int o1)
 /* Multiplies at most a tile's rows with weights that need no panel, over all of K at once. */
 static void multiply_at_once(const struct job *j, int o0, int o1)
 {
-	const size_t group = j->row_bytes * INT8_OUT;
+	const size_t group = j->row_bytes * INT8_OUT, each = group / j->n_blocks;
+	const int step = kn_type_block(j->w->type & ~KN_INTERLEAVED) / INT8_BLOCK, n = (int)j->n_blocks;
+	const int blocks = at_most(((int)(AHEAD / each) + step) / step * step, n);
 	struct job tile = *j;
 	for (int o = o0; o < o1; o += VECTORS * LANES) {
 		const uint8_t *weights = weights_at(j, o / INT8_OUT, 0);
-		struct ahead ahead = {.each = group / j->n_blocks};
+		struct ahead ahead = {.each = each, .skip = (TILE_GROUPS - 1) * group, .turn = n - blocks};
 		tile.group_bytes = group_step(j, o, o1);
 		for (int g = 0; g < TILE_GROUPS; g++)
-			ahead.at[g] = weights + (size_t)g * tile.group_bytes + AHEAD;
+			ahead.at[g] = weights + (size_t)g * tile.group_bytes + (size_t)blocks * each;
 		multiply_tile(&tile, o, o1, 0, j->w->n_in, weights, &ahead, 0, j->n_rows);
 	}
 }
@@ -320,7 +329,7 @@ static void multiply_at_once(const struct job *j, int o0, int o1)
 /* Multiplies panels of `used` tiles with many rows. */
 static void multiply_many(const struct job *j, int o, int o1, int k, int n, int used, const uint8_t *panels)
 {
-	const struct ahead none = {.each = 0};
+	const struct ahead none = {.each = 0, .turn = -1};
 	for (int r = 0; r < j->n_rows; r += TILE_ROWS)
 		for (int t = 0; t < used; t++)
 			multiply_tile(j, o + t * VECTORS * LANES, o1, k, n,

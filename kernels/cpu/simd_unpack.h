@@ -78,11 +78,10 @@ INLINE vb16 b16_load(const uint8_t *at)
 	return v;
 }
 
-/* Scale and offset of a panel block, from the file's float16s, each times a small integer per output: d·s and m·o, plus
- * extra times the scale added to the offset. */
+/* Scale and offset of a panel block, from the file's float16s, each times a small integer per output: d·s and m·o. */
 struct factors {
 	const uint8_t *d, *m; /* float16 [INT8_OUT]; m NULL: no offset */
-	float m_sign, extra;
+	float m_sign;
 };
 
 INLINE void put_scales(uint8_t *out, struct factors f, vb16 s, vb16 o)
@@ -96,8 +95,7 @@ INLINE void put_scales(uint8_t *out, struct factors f, vb16 s, vb16 o)
 		v_store(scale + l, d);
 		if (f.m != NULL)
 			v_store(scale + INT8_OUT + l,
-				v_fma(d, v_set(f.extra),
-				      v_set(f.m_sign) * v_f16(f.m + 2 * l) * v_float(v_i8(bytes[1] + l))));
+				v_set(f.m_sign) * v_f16(f.m + 2 * l) * v_float(v_i8(bytes[1] + l)));
 	}
 }
 
@@ -109,7 +107,8 @@ INLINE void put_halves(uint8_t *out, const uint8_t *d, const uint8_t *m, float e
 		vf ds = v_f16(d + 2 * l);
 		v_store(scale + l, ds);
 		if (m != NULL)
-			v_store(scale + INT8_OUT + l, v_fma(ds, v_set(extra), v_f16(m + 2 * l)));
+			v_store(scale + INT8_OUT + l,
+				extra != 0 ? v_fma(ds, v_set(extra), v_f16(m + 2 * l)) : v_f16(m + 2 * l));
 	}
 }
 
@@ -228,14 +227,21 @@ static void unpack_iq4_nl(const uint8_t *at, int n, uint8_t *out)
 	}
 }
 
+/* kn_e8m0_half of LANES bytes. */
+INLINE vf v_e8m0_half(const uint8_t *at)
+{
+	vi e = v_i8(at) & 255, tiny = e < 2;
+	return (vf)((tiny & (e + 1) << 21) | (~tiny & (e - 1) << 23));
+}
+
 static void unpack_mxfp4(const uint8_t *at, int n, uint8_t *out)
 {
 	vb table = table_of(kn_fp4_values, BIAS_NARROW);
 	for (; n > 0; n -= INT8_BLOCK, at += INT8_OUT + WORDS_4, out += panel_block(NARROW)) {
 		float *scale = (float *)(void *)(out + 8 * WORD);
 		put_values(out, at + INT8_OUT, table);
-		for (int o = 0; o < INT8_OUT; o++)
-			scale[o] = kn_e8m0_half(at[o]);
+		UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES)
+			v_store(scale + l, v_e8m0_half(at + l));
 	}
 }
 
@@ -256,19 +262,32 @@ static void unpack_iq4_xs(const uint8_t *at, int n, uint8_t *out)
 	}
 }
 
-/* Scale and minimum j of Q4_K and Q5_K, of all outputs (kn_scale_min). */
-INLINE vb16 scale_k(const uint8_t *sc, int j)
+/* Scales and minima of the eight blocks of Q4_K and Q5_K, of a group's outputs (kn_scale_min). */
+struct k_scales {
+	uint8_t scale[8][INT8_OUT], min[8][INT8_OUT];
+};
+
+INLINE void scales_of_k(const uint8_t *sc, struct k_scales *out)
 {
-	if (j < 4)
-		return b16_load(sc + j * INT8_OUT) & 63;
-	return (b16_load(sc + (j + 4) * INT8_OUT) & 15) | (b16_load(sc + (j - 4) * INT8_OUT) >> 2 & 48);
+	UNROLL_FOR(int i = 0; i < 4 * INT8_OUT; i += BYTES) {
+		vb s = b_load(sc + i), m = b_load(sc + 4 * INT8_OUT + i), both = b_load(sc + 8 * INT8_OUT + i);
+		b_store(out->scale[0] + i, s & 63);
+		b_store(out->scale[4] + i, (both & 15) | (s >> 2 & 48));
+		b_store(out->min[0] + i, m & 63);
+		b_store(out->min[4] + i, both >> 4 | (m >> 2 & 48));
+	}
 }
 
-INLINE vb16 min_k(const uint8_t *sc, int j)
+/* A panel block's scale and offset. d: the super-block's scale, m: its minimum, negated. */
+INLINE void put_k_scales(bool fifth, uint8_t *out, const vf *d, const vf *m, const struct k_scales *s, int block)
 {
-	if (j < 4)
-		return b16_load(sc + (j + 4) * INT8_OUT) & 63;
-	return b16_load(sc + (j + 4) * INT8_OUT) >> 4 | (b16_load(sc + j * INT8_OUT) >> 2 & 48);
+	float *scale = (float *)(void *)out;
+	UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES) {
+		vf ds = d[l / LANES] * v_float(v_i8(s->scale[block] + l));
+		vf offset = m[l / LANES] * v_float(v_i8(s->min[block] + l));
+		v_store(scale + l, ds);
+		v_store(scale + INT8_OUT + l, fifth ? v_fma(ds, v_set(16), offset) : offset);
+	}
 }
 
 INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
@@ -277,7 +296,13 @@ INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
 	const uint8_t added = (uint8_t)(BIAS_NARROW - (fifth ? 16 : 0));
 	for (; n > 0; n -= KN_K_BLOCK) {
 		const uint8_t *sc = at + 2 * HALVES, *qh = at + heads, *qs = qh + (fifth ? 8 * WORD : 0);
-		struct factors f = {.d = at, .m = at + HALVES, .m_sign = -1, .extra = fifth ? 16 : 0};
+		struct k_scales scales;
+		vf d[INT8_OUT / LANES], m[INT8_OUT / LANES];
+		scales_of_k(sc, &scales);
+		UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES) {
+			d[l / LANES] = v_f16(at + 2 * l);
+			m[l / LANES] = v_set(-1) * v_f16(at + HALVES + 2 * l);
+		}
 		UNROLL_FOR(int g = 0; g < 4; g++, qs += 8 * WORD, out += 2 * panel_block(NARROW)) {
 			uint8_t *next = out + panel_block(NARROW);
 			UNROLL_FOR(int i = 0; i < 8 * WORD; i += BYTES) {
@@ -286,8 +311,8 @@ INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
 				b_store(out + i, (fifth ? low | (h >> 2 * g & 1) << 4 : low) + added);
 				b_store(next + i, (fifth ? high | (h >> (2 * g + 1) & 1) << 4 : high) + added);
 			}
-			put_scales(out + 8 * WORD, f, scale_k(sc, 2 * g), min_k(sc, 2 * g));
-			put_scales(next + 8 * WORD, f, scale_k(sc, 2 * g + 1), min_k(sc, 2 * g + 1));
+			put_k_scales(fifth, out + 8 * WORD, d, m, &scales, 2 * g);
+			put_k_scales(fifth, next + 8 * WORD, d, m, &scales, 2 * g + 1);
 		}
 		at = qs;
 	}

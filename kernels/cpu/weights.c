@@ -9,7 +9,11 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/int8.h"
 
-enum { GROUPS_EACH = 16 /* of a part */ };
+enum {
+	GROUPS_EACH = 16, /* of a part */
+	BROUGHT = 2048,   /* bytes of each group that a share begins with */
+	LINE = 64,
+};
 
 struct interleaving {
 	const struct kn_weight *w;
@@ -37,6 +41,14 @@ int kn_weight_interleave(struct kn_backend *b, struct kn_weight *w, struct sl_er
 	w->data = to;
 	w->type |= KN_INTERLEAVED;
 	return 0;
+}
+
+void kn_bring_share(const struct kn_backend *b, const struct kn_weight *w, int o0)
+{
+	const size_t row = kn_row_bytes(w->type & ~KN_INTERLEAVED, (size_t)w->n_in);
+	for (int o = o0; o < o0 + b->isa->tile_outputs; o += INT8_OUT)
+		for (size_t i = 0; i < BROUGHT; i += LINE)
+			__builtin_prefetch((const uint8_t *)w->data + (size_t)o * row + i, 0, 2);
 }
 
 const void *kn_cpu_weight_made(struct kn_backend *b, const struct kn_weight *w, size_t *bytes)
