@@ -89,7 +89,8 @@ void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *b
 
 /* An eng_on_event: any thread; ctx is the hub. */
 void hub_post(void *ctx, const struct eng_event *ev);
-/* The same from the I/O thread, which delivers at the end of its turn: nothing wakes it. */
+/* The same from the I/O thread, which delivers at the end of its turn: nothing wakes it. The events of a sequence come
+ * all this way or all the other. */
 void hub_post_here(struct link_hub *hub, const struct eng_event *ev);
 /* Moves posted events into their links' output. */
 void hub_deliver(struct link_hub *hub);
