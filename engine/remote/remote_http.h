@@ -61,6 +61,8 @@ struct remote_call {
 	const char *body;   /* JSON; NULL: a GET; borrowed until the end */
 	size_t n_body;
 	bool fresh; /* on a new connection */
+	void (*on_soon)(
+	    const struct remote_call *c); /* bytes may be read now: fetches what they will touch; NULL: nothing */
 	/* Bytes of a stream. False stops the call; on_end follows with the fault that was set by remote_call_fail. */
 	bool (*on_data)(struct remote_call *c, const char *bytes, size_t n);
 	void (*on_progress)(struct remote_call *c); /* after bytes came; may stop the call */

@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "engine/remote/remote_priv.h"
 
+enum { SOON_QUEUE_BYTES = 128 };
+
 static struct remote_stream *of_call(struct remote_call *c)
 {
 	return (struct remote_stream *)(void *)((char *)c - offsetof(struct remote_stream, call));
@@ -34,6 +36,27 @@ static bool on_data(struct remote_call *c, const char *bytes, size_t n)
 		remote_call_fail(c, PROTO_FAULT_LONG, "a line or an event is too long");
 	c->paused = s->answer.queue.len > REMOTE_QUEUE_PAUSE;
 	return !c->failed;
+}
+
+static void fetch(const void *from, size_t n)
+{
+	for (size_t at = 0; at < n; at += 64)
+		__builtin_prefetch((const void *)((uintptr_t)from + at));
+}
+
+/* Between two events of a stream those of others empty the cache; the read of the socket takes longer than the memory.
+ */
+static void on_soon(const struct remote_call *c)
+{
+	const struct remote_seq *s = ((const struct remote_stream *)(const void *)c)->seq;
+	_Static_assert(offsetof(struct remote_stream, call) == 0, "a call begins its stream");
+	if (s == NULL)
+		return;
+	const struct sl_buf *form = &s->answer.form.text;
+	fetch(s, offsetof(struct remote_seq, asked) + offsetof(struct proto_submit, stop_ids));
+	fetch(&s->sse, sizeof s->sse + offsetof(struct remote_answer, choices) + sizeof *s->answer.choices);
+	fetch(form->mem, form->len);
+	fetch(s->answer.queue.mem, SOON_QUEUE_BYTES);
 }
 
 static void on_progress(struct remote_call *c)
@@ -118,6 +141,7 @@ int remote_stream_start(struct remote_seq *s)
 					.path = s->path,
 					.body = (const char *)buf_data(&st->body),
 					.n_body = st->body.len,
+					.on_soon = on_soon,
 					.on_data = on_data,
 					.on_progress = on_progress,
 					.on_end = on_end};
