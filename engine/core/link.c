@@ -170,27 +170,8 @@ void hub_post(void *ctx, const struct eng_event *ev)
 		mailbox_send(&hub->box, &m->mail);
 }
 
-static void out_result(struct eng_link *l, int rc);
-
-/* Tokens go straight into their link's output if nothing was kept before them: no mail, no copy. */
-static bool put_at_once(struct link_hub *hub, const struct eng_event *ev)
-{
-	if (ev->kind != ENG_TOKENS || hub->posted_here)
-		return false;
-	struct idmap_node *node = idmap_find(&hub->seqs, ev->id);
-	BUG_IF(node == NULL, "an event after the last one of its sequence");
-	const struct link_seq *s = idmap_entry(node, struct link_seq, in_hub);
-	struct eng_link *l = s->link;
-	hub->changed = hub->changed || !hub->calm;
-	if (l != NULL && !l->finished)
-		out_result(l, proto_put_tokens(&l->out, s->in_link.key, &ev->u.tokens));
-	return true;
-}
-
 void hub_post_here(struct link_hub *hub, const struct eng_event *ev)
 {
-	if (put_at_once(hub, ev))
-		return;
 	struct event_mail *m = written(hub, ev);
 	if (m != NULL)
 		mailbox_keep(&hub->box, &m->mail);
@@ -210,6 +191,24 @@ static void out_result(struct eng_link *l, int rc)
 			log_warn("gateway link closed: out of memory");
 		l->overflow = l->finished = true;
 	}
+}
+
+struct link_seq *hub_seq(const struct link_hub *hub, uint64_t id)
+{
+	struct idmap_node *node = idmap_find(&hub->seqs, id);
+	return node != NULL ? idmap_entry(node, struct link_seq, in_hub) : NULL;
+}
+
+void hub_post_tokens_here(struct link_hub *hub, const struct link_seq *s, const struct proto_tokens *m)
+{
+	if (hub->posted_here) { /* what was kept comes first */
+		const struct eng_event ev = {.kind = ENG_TOKENS, .id = s->in_hub.key, .u.tokens = *m};
+		hub_post_here(hub, &ev);
+		return;
+	}
+	hub->changed = hub->changed || !hub->calm;
+	if (s->link != NULL && !s->link->finished)
+		out_result(s->link, proto_put_tokens(&s->link->out, s->in_link.key, m));
 }
 
 static void link_bye(struct eng_link *l, const char *reason)

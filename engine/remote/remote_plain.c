@@ -35,6 +35,7 @@ struct remote_plain {
 	struct remote_http *h;
 	struct remote_call *c; /* NULL: idle */
 	int fd;
+	struct remote_soon soon[REMOTE_SOON]; /* as the last bytes left it */
 	struct event *readable, *writable;
 	bool reads;         /* readable is added */
 	bool kept;          /* it has carried another request */
@@ -241,7 +242,11 @@ static bool feed(struct remote_plain *p, size_t n)
 	struct remote_call *c = p->c;
 	size_t used;
 	switch (http1_read_feed(&p->response, p->h->in, n, &used)) {
-	case HTTP1_READ_MORE: set_reads(p, !c->paused); return !c->paused;
+	case HTTP1_READ_MORE:
+		set_reads(p, !c->paused);
+		if (c->on_soon != NULL)
+			c->on_soon(c, p->soon);
+		return !c->paused;
 	case HTTP1_READ_DONE: complete(p, used == n && n < sizeof p->h->in && !p->closing); break;
 	case HTTP1_READ_NO_HTTP: give_up(p, PROTO_FAULT_NO_STREAM, "the response is not one of HTTP/1"); break;
 	case HTTP1_READ_LONG:
@@ -256,12 +261,14 @@ static bool feed(struct remote_plain *p, size_t n)
 	return false;
 }
 
+/* What the bytes will touch. The read of the socket takes longer than the memory. */
 static void fetch_soon(const struct remote_plain *p)
 {
-	for (size_t at = 0; at < sizeof p->response; at += 64)
-		__builtin_prefetch((const char *)&p->response + at);
-	if (p->c != NULL && p->c->on_soon != NULL)
-		p->c->on_soon(p->c);
+	for (size_t at = offsetof(struct remote_plain, response); at < sizeof *p; at += 64)
+		__builtin_prefetch((const char *)p + at);
+	for (int i = 0; i < REMOTE_SOON; i++)
+		for (size_t at = 0; at < p->soon[i].n; at += 64)
+			__builtin_prefetch((const void *)((uintptr_t)p->soon[i].at + at));
 }
 
 /* True: there may be more. */

@@ -38,25 +38,20 @@ static bool on_data(struct remote_call *c, const char *bytes, size_t n)
 	return !c->failed;
 }
 
-static void fetch(const void *from, size_t n)
-{
-	for (size_t at = 0; at < n; at += 64)
-		__builtin_prefetch((const void *)((uintptr_t)from + at));
-}
-
-/* Between two events of a stream those of others empty the cache; the read of the socket takes longer than the memory.
- */
-static void on_soon(const struct remote_call *c)
+/* Between two events of a stream those of others empty the cache. */
+static void on_soon(const struct remote_call *c, struct remote_soon out[REMOTE_SOON])
 {
 	const struct remote_seq *s = ((const struct remote_stream *)(const void *)c)->seq;
 	_Static_assert(offsetof(struct remote_stream, call) == 0, "a call begins its stream");
+	out[0] = (struct remote_soon){c, offsetof(struct remote_call, why)};
 	if (s == NULL)
 		return;
-	const struct sl_buf *form = &s->answer.form.text;
-	fetch(s, offsetof(struct remote_seq, asked) + offsetof(struct proto_submit, stop_ids));
-	fetch(&s->sse, sizeof s->sse + offsetof(struct remote_answer, choices) + sizeof *s->answer.choices);
-	fetch(form->mem, form->len);
-	fetch(s->answer.queue.mem, SOON_QUEUE_BYTES);
+	out[1] = (struct remote_soon){s, offsetof(struct remote_seq, asked) + offsetof(struct proto_submit, stop_ids)};
+	out[2] = (struct remote_soon){&s->sse, sizeof s->sse + offsetof(struct remote_answer, choices) +
+						   sizeof *s->answer.choices};
+	out[3] = (struct remote_soon){s->answer.form.text.mem, s->answer.form.text.len};
+	out[4] = (struct remote_soon){s->answer.queue.mem, SOON_QUEUE_BYTES};
+	out[5] = (struct remote_soon){s->at, 1};
 }
 
 static void on_progress(struct remote_call *c)
@@ -196,11 +191,9 @@ static void send_frame(struct remote_seq *s, uint32_t most)
 {
 	struct remote *r = s->r;
 	struct remote_frame *f = &r->frame;
-	struct eng_event ev = {.kind = ENG_TOKENS, .id = s->node.key};
 	if (remote_answer_look(&s->answer, most, f) != 0)
 		return;
-	ev.u.tokens = f->tokens;
-	hub_post_here(r->hub, &ev);
+	hub_post_tokens_here(r->hub, s->at, &f->tokens);
 	remote_answer_drop(&s->answer, f);
 	s->credit -= f->tokens.n;
 	count_pace(s, f->tokens.n);

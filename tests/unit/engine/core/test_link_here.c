@@ -26,10 +26,13 @@ static int be_submit(void *be, uint64_t id, const struct proto_submit *req)
 static void post(enum eng_event_kind kind, uint64_t id, const char *text)
 {
 	const struct proto_token token = {.id = 7, .n_bytes = (uint16_t)strlen(text)};
+	const struct proto_tokens tokens = {.n = 1, .tokens = &token, .text = {text, strlen(text)}};
 	struct eng_event ev = {.kind = kind, .id = id};
-	if (kind == ENG_TOKENS)
-		ev.u.tokens = (struct proto_tokens){.n = 1, .tokens = &token, .text = {text, strlen(text)}};
-	else if (kind == ENG_DONE)
+	if (kind == ENG_TOKENS) {
+		hub_post_tokens_here(&hub, hub_seq(&hub, id), &tokens);
+		return;
+	}
+	if (kind == ENG_DONE)
 		ev.u.done = (struct proto_done){.finish = PROTO_FINISH_STOP};
 	else
 		ev.u.queued = (struct proto_queued){.n_prompt = 1};
@@ -87,6 +90,7 @@ static int set_up(void **state)
 	assert_int_equal(proto_put_submit(&b, 22, &req), 0);
 	feed(&b);
 	assert_int_equal(n_ids, 2);
+	assert_null(hub_seq(&hub, ids[1] + 1));
 	buf_clear(&gateway->out, SIZE_MAX);
 	hub.changed = false;
 	return 0;
