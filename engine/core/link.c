@@ -193,6 +193,24 @@ static void out_result(struct eng_link *l, int rc)
 	}
 }
 
+struct link_seq *hub_seq(const struct link_hub *hub, uint64_t id)
+{
+	struct idmap_node *node = idmap_find(&hub->seqs, id);
+	return node != NULL ? idmap_entry(node, struct link_seq, in_hub) : NULL;
+}
+
+void hub_post_tokens_here(struct link_hub *hub, const struct link_seq *s, const struct proto_tokens *m)
+{
+	if (hub->posted_here) { /* what was kept comes first */
+		const struct eng_event ev = {.kind = ENG_TOKENS, .id = s->in_hub.key, .u.tokens = *m};
+		hub_post_here(hub, &ev);
+		return;
+	}
+	hub->changed = hub->changed || !hub->calm;
+	if (s->link != NULL && !s->link->finished)
+		out_result(s->link, proto_put_tokens(&s->link->out, s->in_link.key, m));
+}
+
 static void link_bye(struct eng_link *l, const char *reason)
 {
 	if (l->finished)

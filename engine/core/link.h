@@ -48,6 +48,7 @@ enum {
 };
 
 struct event_mail;
+struct link_seq;
 
 struct link_hub {
 	const struct eng_backend *backend;
@@ -89,8 +90,13 @@ void hub_attach(struct link_hub *hub, const struct eng_backend *backend, void *b
 
 /* An eng_on_event: any thread; ctx is the hub. */
 void hub_post(void *ctx, const struct eng_event *ev);
-/* The same from the I/O thread, which delivers at the end of its turn: nothing wakes it. */
+/* The same from the I/O thread, which delivers at the end of its turn: nothing wakes it. The events of a sequence come
+ * all this way or all the other. */
 void hub_post_here(struct link_hub *hub, const struct eng_event *ev);
+/* A request's, from its submit until its last event is posted. NULL: unknown. */
+struct link_seq *hub_seq(const struct link_hub *hub, uint64_t id);
+/* Tokens, like hub_post_here: straight into the output, without a mail, unless something was kept before them. */
+void hub_post_tokens_here(struct link_hub *hub, const struct link_seq *s, const struct proto_tokens *m);
 /* Moves posted events into their links' output. */
 void hub_deliver(struct link_hub *hub);
 /* STATS, each model's LOAD and the changes in the prefix trees, to every link. */

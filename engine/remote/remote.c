@@ -331,6 +331,7 @@ static struct remote_seq *seq_new(struct remote *r, uint64_t id, const struct pr
 	list_init(&s->in_waiting);
 	buf_init(&st->body, REMOTE_BODY_BYTES);
 	s->node.key = id;
+	s->at = hub_seq(r->hub, id);
 	s->armed_ns = UINT64_MAX;
 	s->timer = event_new(r->base, -1, 0, on_timer, s);
 	if (s->timer == NULL || keep_asked(s, req) != 0) {

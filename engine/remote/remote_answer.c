@@ -44,11 +44,16 @@ void remote_answer_init(struct remote_answer *a, const struct proto_submit *aske
 {
 	*a = (struct remote_answer){.asked = asked, .prompt_most = prompt_most};
 	buf_init(&a->queue, REMOTE_QUEUE_MAX);
+	remote_form_init(&a->form);
 	for (int i = 0; i < PROTO_MAX_CHOICES; i++)
 		a->choices[i].call = -1;
 }
 
-void remote_answer_dispose(struct remote_answer *a) { buf_dispose(&a->queue); }
+void remote_answer_dispose(struct remote_answer *a)
+{
+	buf_dispose(&a->queue);
+	remote_form_dispose(&a->form);
+}
 
 bool remote_answer_ended(const struct remote_answer *a)
 {

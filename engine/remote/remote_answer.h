@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "base/proto/proto.h"
+#include "engine/remote/remote_chunk.h"
 
 enum {
 	REMOTE_QUEUE_PAUSE = 64 << 10, /* bytes that wait: above it nothing is read */
@@ -52,8 +53,9 @@ struct remote_usage {
 struct remote_answer {
 	const struct proto_submit *asked; /* borrowed: scalars and stops */
 	struct sl_buf queue;
-	bool complete; /* [DONE], or every choice has ended and the usage has come */
-	bool done;     /* [DONE] */
+	struct remote_form form; /* of its plain chunks */
+	bool complete;           /* [DONE], or every choice has ended and the usage has come */
+	bool done;               /* [DONE] */
 	struct remote_choice choices[PROTO_MAX_CHOICES];
 	struct remote_usage usage;
 	uint32_t prompt_most; /* tokens that the prompt can have */

@@ -11,7 +11,7 @@
 #include "base/json/json_scan.h"
 #include "base/utf8.h"
 
-enum { MOST_DIGITS = 18 };
+enum { MOST_DIGITS = 18, FORM_BYTES = 2048, MOST_CHANGES = 16 };
 
 /* ---- values ---- */
 
@@ -164,4 +164,64 @@ bool remote_chunk_read(const char *data, size_t n, struct remote_chunk *out)
 			return false;
 	}
 	return json_scan_end(&s) && seen == CHOICES && utf8_valid(data, n);
+}
+
+/* ---- chunks that are alike ---- */
+
+void remote_form_init(struct remote_form *f)
+{
+	*f = (struct remote_form){0};
+	buf_init(&f->text, FORM_BYTES);
+}
+
+void remote_form_dispose(struct remote_form *f) { buf_dispose(&f->text); }
+
+/* Has the event the form around a text? */
+static bool fits(const struct remote_form *f, const char *data, size_t n)
+{
+	const char *form = (const char *)buf_data(&f->text);
+	size_t behind = f->text.len - f->n_before;
+	return f->text.len > 0 && n >= f->text.len && memcmp(data, form, f->n_before) == 0 &&
+	       memcmp(data + n - behind, form + f->n_before, behind) == 0;
+}
+
+/* A JSON string's inside that is the text itself. */
+static bool is_plain(const char *text, size_t n)
+{
+	bool odd = false;
+	for (size_t i = 0; i < n; i++)
+		odd |= (unsigned char)text[i] < ' ' || text[i] == '"' || text[i] == '\\';
+	return !odd && utf8_valid(text, n);
+}
+
+static void learn(struct remote_form *f, const char *data, size_t n, const struct remote_chunk *c)
+{
+	struct proto_str text = c->thought.n > 0 ? c->thought : c->content;
+	if (text.n == 0 || text.at == c->room || f->n_changed == MOST_CHANGES || fits(f, data, n))
+		return;
+	size_t before = (size_t)(text.at - data);
+	f->n_changed++;
+	buf_clear(&f->text, FORM_BYTES);
+	if (buf_append(&f->text, data, before) != 0 || buf_append(&f->text, text.at + text.n, n - before - text.n) != 0)
+		buf_clear(&f->text, 0);
+	f->n_before = f->text.len > 0 ? (uint32_t)before : 0;
+	f->is_thought = c->thought.n > 0;
+	f->index = c->index;
+}
+
+bool remote_form_read(struct remote_form *f, const char *data, size_t n, struct remote_chunk *out)
+{
+	size_t n_text = n - f->text.len;
+	if (fits(f, data, n) && is_plain(data + f->n_before, n_text)) {
+		const struct proto_str none = {"", 0}, text = {data + f->n_before, n_text};
+		f->n_changed = 0;
+		out->index = f->index;
+		out->content = f->is_thought ? none : text;
+		out->thought = f->is_thought ? text : none;
+		return true;
+	}
+	if (!remote_chunk_read(data, n, out))
+		return false;
+	learn(f, data, n, out);
+	return true;
 }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/proto/proto.h"
 
 enum { REMOTE_CHUNK_ESCAPED = 512 /* bytes of a text with escapes; longer ones are left to the tree */ };
@@ -23,5 +24,21 @@ struct remote_chunk {
 
 /* An event of a chat. False: it is for the tree; *out is undefined. */
 bool remote_chunk_read(const char *data, size_t n, struct remote_chunk *out);
+
+/* What an answer's last plain chunk had before and behind its text. Those of one answer rarely differ in more than the
+ * text: one that has the same around a text without quotes and escapes is valid like that one, and is not read again.
+ */
+struct remote_form {
+	struct sl_buf text; /* what was before, and what was behind */
+	uint32_t n_before;
+	uint8_t n_changed; /* forms in a row that fitted no other chunk */
+	bool is_thought;
+	uint64_t index;
+};
+
+void remote_form_init(struct remote_form *f);
+void remote_form_dispose(struct remote_form *f);
+/* As remote_chunk_read; learns from what it reads. */
+bool remote_form_read(struct remote_form *f, const char *data, size_t n, struct remote_chunk *out);
 
 #endif

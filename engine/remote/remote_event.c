@@ -462,7 +462,7 @@ bool remote_answer_event(struct remote_answer *a, const char *data, size_t n)
 		a->done = a->complete = true;
 		return remote_answer_ended(a) || fail(a, PROTO_FAULT_CUT, "the stream is done before the answer");
 	}
-	if (a->asked->prompt_kind == PROTO_PROMPT_CHAT && remote_chunk_read(data, n, &plain))
+	if (a->asked->prompt_kind == PROTO_PROMPT_CHAT && remote_form_read(&a->form, data, n, &plain))
 		return take_plain(a, &plain);
 	if (json_deeper_than(data, n, EVENT_DEPTH))
 		return fail(a, PROTO_FAULT_EVENT, "an event is nested too deep");

@@ -52,6 +52,13 @@ enum remote_call_kind {
 	REMOTE_WHOLE,  /* the body is kept */
 };
 
+/* Memory, as a hint: it is never dereferenced. */
+enum { REMOTE_SOON = 6 };
+struct remote_soon {
+	const void *at;
+	size_t n; /* bytes */
+};
+
 /* One request; embedded in its owner, which keeps it until on_end returned or it was stopped. Set the first group. */
 struct remote_call {
 	enum remote_call_kind kind;
@@ -61,6 +68,8 @@ struct remote_call {
 	const char *body;   /* JSON; NULL: a GET; borrowed until the end */
 	size_t n_body;
 	bool fresh; /* on a new connection */
+	/* What the next bytes will touch; NULL: unknown. */
+	void (*on_soon)(const struct remote_call *c, struct remote_soon out[REMOTE_SOON]);
 	/* Bytes of a stream. False stops the call; on_end follows with the fault that was set by remote_call_fail. */
 	bool (*on_data)(struct remote_call *c, const char *bytes, size_t n);
 	void (*on_progress)(struct remote_call *c); /* after bytes came; may stop the call */

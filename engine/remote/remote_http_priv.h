@@ -21,6 +21,7 @@ struct remote_http {
 	struct list calls, touched, over;
 	struct list idle; /* struct remote_plain.node, the latest last */
 	int n_idle, idle_most;
+	uint64_t quick_until_ns; /* acknowledgements are not delayed before (remote_plain.c) */
 	char url[REMOTE_URL_MAX], authorization[REMOTE_KEY_MAX + 32];
 	int n_origin; /* bytes of url up to its path */
 	char *ca;     /* owned, or NULL */

@@ -11,6 +11,8 @@
  */
 #include <errno.h>
 #include <event2/event.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -20,17 +22,26 @@
 #include "base/http/http1_read.h"
 #include "engine/remote/remote_http_priv.h"
 
-enum { HEAD_MAX = 3 * REMOTE_URL_MAX + REMOTE_KEY_MAX + 1024, IDLE_MAX_S = 118, READS_PER_TURN = 4 };
+enum {
+	HEAD_MAX = 3 * REMOTE_URL_MAX + REMOTE_KEY_MAX + 1024,
+	IDLE_MAX_S = 118,
+	READS_PER_TURN = 4,
+	READS_BEFORE_DELAY = 8,
+	QUICK_S = 60
+};
 
 struct remote_plain {
 	struct list node; /* idle */
 	struct remote_http *h;
 	struct remote_call *c; /* NULL: idle */
 	int fd;
+	struct remote_soon soon[REMOTE_SOON]; /* as the last bytes left it */
 	struct event *readable, *writable;
 	bool reads;         /* readable is added */
 	bool kept;          /* it has carried another request */
 	bool broken;        /* a write failed */
+	bool delays;        /* acknowledgements, of this response */
+	uint8_t n_read;     /* how often bytes of the response came, up to its largest value */
 	bool closing;       /* the server's end has come, maybe behind bytes that are unread */
 	struct sl_buf head; /* the request's */
 	size_t sent;        /* bytes of head and body */
@@ -108,6 +119,7 @@ static int begin(struct remote_plain *p, struct remote_call *c)
 	p->c = c;
 	c->conn = p;
 	p->sent = 0;
+	p->n_read = 0;
 	http1_read_begin(&p->response);
 	int rc = put_head(p);
 	if (rc != 0) {
@@ -143,6 +155,28 @@ static bool on_body(void *ctx, const char *bytes, size_t n)
 	return remote_call_bytes(p->c, bytes, n);
 }
 
+/* Acknowledgements. Linux sends one as soon as a small segment has been read, half of what a read costs; every second
+ * segment's is enough (RFC 9293 3.8.6.3), once a stream is under way. A server that leaves Nagle's algorithm on waits
+ * for them: its next event is late by at most the kernel's 40 ms, once, because the kernel goes back to immediate ones
+ * when one has been due that long. Then the server gets them at once for QUICK_S; streams with longer gaps do, too. */
+static void delay_acks(struct remote_plain *p)
+{
+	const int off = 0;
+	if (p->n_read == UINT8_MAX || ++p->n_read != READS_BEFORE_DELAY || clock_now_ns() < p->h->quick_until_ns)
+		return;
+	p->delays = setsockopt(p->fd, IPPROTO_TCP, TCP_QUICKACK, &off, sizeof off) == 0;
+}
+
+/* The response is over. */
+static void look_at_acks(struct remote_plain *p)
+{
+	int quick = 0;
+	socklen_t n = sizeof quick;
+	if (p->delays && getsockopt(p->fd, IPPROTO_TCP, TCP_QUICKACK, &quick, &n) == 0 && quick != 0)
+		p->h->quick_until_ns = clock_now_ns() + QUICK_S * NS_PER_S;
+	p->delays = false;
+}
+
 /* The call is over; its connection waits for another one. */
 static void keep(struct remote_plain *p)
 {
@@ -159,6 +193,7 @@ static void keep(struct remote_plain *p)
 static void complete(struct remote_plain *p, bool clean)
 {
 	struct remote_call *c = p->c;
+	look_at_acks(p);
 	if (clean && http1_read_keeps(&p->response) && !p->broken && p->sent == request_bytes(p) &&
 	    p->h->n_idle < p->h->idle_most)
 		keep(p);
@@ -207,7 +242,11 @@ static bool feed(struct remote_plain *p, size_t n)
 	struct remote_call *c = p->c;
 	size_t used;
 	switch (http1_read_feed(&p->response, p->h->in, n, &used)) {
-	case HTTP1_READ_MORE: set_reads(p, !c->paused); return !c->paused;
+	case HTTP1_READ_MORE:
+		set_reads(p, !c->paused);
+		if (c->on_soon != NULL)
+			c->on_soon(c, p->soon);
+		return !c->paused;
 	case HTTP1_READ_DONE: complete(p, used == n && n < sizeof p->h->in && !p->closing); break;
 	case HTTP1_READ_NO_HTTP: give_up(p, PROTO_FAULT_NO_STREAM, "the response is not one of HTTP/1"); break;
 	case HTTP1_READ_LONG:
@@ -222,15 +261,28 @@ static bool feed(struct remote_plain *p, size_t n)
 	return false;
 }
 
+/* What the bytes will touch. The read of the socket takes longer than the memory. */
+static void fetch_soon(const struct remote_plain *p)
+{
+	for (size_t at = offsetof(struct remote_plain, response); at < sizeof *p; at += 64)
+		__builtin_prefetch((const char *)p + at);
+	for (int i = 0; i < REMOTE_SOON; i++)
+		for (size_t at = 0; at < p->soon[i].n; at += 64)
+			__builtin_prefetch((const void *)((uintptr_t)p->soon[i].at + at));
+}
+
 /* True: there may be more. */
 static bool read_some(struct remote_plain *p)
 {
 	struct remote_http *h = p->h;
+	fetch_soon(p);
 	ssize_t n = recv(p->fd, h->in, sizeof h->in, 0);
 	if (n < 0 && errno == EAGAIN)
 		return false;
 	if (n < 0 && errno == EINTR)
 		return true;
+	if (n > 0 && p->c != NULL)
+		delay_acks(p);
 	if (n > 0 && p->c != NULL)
 		return feed(p, (size_t)n) && ((size_t)n == sizeof h->in || p->closing);
 	lost(p, n < 0 ? strerror(errno) : "the connection was closed");

@@ -88,6 +88,7 @@ struct remote_seq {
 	struct idmap_node node; /* key: the engine-wide identifier */
 	struct remote *r;
 	struct remote_stream *stream;
+	const struct link_seq *at;
 	uint32_t credit;
 	bool started;      /* it has a slot */
 	bool failing;      /* ends with `failure` once its tokens are sent */

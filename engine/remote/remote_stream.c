@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "engine/remote/remote_priv.h"
 
+enum { SOON_QUEUE_BYTES = 128 };
+
 static struct remote_stream *of_call(struct remote_call *c)
 {
 	return (struct remote_stream *)(void *)((char *)c - offsetof(struct remote_stream, call));
@@ -34,6 +36,22 @@ static bool on_data(struct remote_call *c, const char *bytes, size_t n)
 		remote_call_fail(c, PROTO_FAULT_LONG, "a line or an event is too long");
 	c->paused = s->answer.queue.len > REMOTE_QUEUE_PAUSE;
 	return !c->failed;
+}
+
+/* Between two events of a stream those of others empty the cache. */
+static void on_soon(const struct remote_call *c, struct remote_soon out[REMOTE_SOON])
+{
+	const struct remote_seq *s = ((const struct remote_stream *)(const void *)c)->seq;
+	_Static_assert(offsetof(struct remote_stream, call) == 0, "a call begins its stream");
+	out[0] = (struct remote_soon){c, offsetof(struct remote_call, why)};
+	if (s == NULL)
+		return;
+	out[1] = (struct remote_soon){s, offsetof(struct remote_seq, asked) + offsetof(struct proto_submit, stop_ids)};
+	out[2] = (struct remote_soon){&s->sse, sizeof s->sse + offsetof(struct remote_answer, choices) +
+						   sizeof *s->answer.choices};
+	out[3] = (struct remote_soon){s->answer.form.text.mem, s->answer.form.text.len};
+	out[4] = (struct remote_soon){s->answer.queue.mem, SOON_QUEUE_BYTES};
+	out[5] = (struct remote_soon){s->at, 1};
 }
 
 static void on_progress(struct remote_call *c)
@@ -118,6 +136,7 @@ int remote_stream_start(struct remote_seq *s)
 					.path = s->path,
 					.body = (const char *)buf_data(&st->body),
 					.n_body = st->body.len,
+					.on_soon = on_soon,
 					.on_data = on_data,
 					.on_progress = on_progress,
 					.on_end = on_end};
@@ -172,11 +191,9 @@ static void send_frame(struct remote_seq *s, uint32_t most)
 {
 	struct remote *r = s->r;
 	struct remote_frame *f = &r->frame;
-	struct eng_event ev = {.kind = ENG_TOKENS, .id = s->node.key};
 	if (remote_answer_look(&s->answer, most, f) != 0)
 		return;
-	ev.u.tokens = f->tokens;
-	hub_post_here(r->hub, &ev);
+	hub_post_tokens_here(r->hub, s->at, &f->tokens);
 	remote_answer_drop(&s->answer, f);
 	s->credit -= f->tokens.n;
 	count_pace(s, f->tokens.n);

@@ -256,7 +256,12 @@ static int begin(struct answer *a, const struct answer_run *run, unsigned index)
 					.n_markers = s->n_markers,
 					.on_event = on_event,
 					.ctx = p};
-	return parts_create(&init, &p->parser);
+	int rc = parts_create(&init, &p->parser);
+	if (rc == 0 && run->gen != NULL) {
+		prefetch_add(gen_prefetch(run->gen), p, sizeof *p);
+		prefetch_add(gen_prefetch(run->gen), p->parser, PARTS_TEXT_BYTES);
+	}
+	return rc;
 }
 
 static struct answer_parts *parts_of(struct answer *a, const struct answer_run *run, unsigned index, int *rc)

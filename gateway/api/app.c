@@ -58,7 +58,7 @@
 #include "gateway/variant/variant.h"
 #include "gateway/variant/variant_sync.h"
 
-enum { GAUGE_TICK_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
+enum { LOOK_MS = 250, LOOK_LEAST_MS = 50, SCRATCH_MAX = 64 << 20 /* as answer.c has it */ };
 
 /* ---- shared by all threads ---- */
 
@@ -612,10 +612,10 @@ static void take_sample(struct gw_app *app)
 	history_tick(clock_now_ns(), clock_unix_s(), &g);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *ctx)
+/* Everything that is shown of the engine. */
+static void look(struct gw_app *app)
 {
-	struct gw_app *app = ctx;
-	(void)fd, (void)what;
+	app->looked_ns = gw_read_clock(app->t);
 	engine_gauges_set(engine_link_up(app->link), engine_link_stats(app->link));
 	for (int i = 0; i < engine_link_n_models(app->link); i++)
 		/* An adapter's figures are its base's. */
@@ -630,6 +630,32 @@ static void on_tick(evutil_socket_t fd, short what, void *ctx)
 		variants_show(app->now->variants);
 	role_planner_tick(app->roles);
 	take_sample(app);
+}
+
+static void on_look(struct gw_deferred *d) { look(list_entry(d, struct gw_app, look)); }
+
+static bool has_looked(const struct gw_app *app, uint64_t within_ms)
+{
+	return gw_now(app->t) - app->looked_ns < within_ms * NS_PER_MS;
+}
+
+/* For what comes without news of the engine: it sends none while it is away. */
+static void on_tick(evutil_socket_t fd, short what, void *ctx)
+{
+	struct gw_app *app = ctx;
+	(void)fd, (void)what;
+	gw_read_clock(app->t);
+	if (!has_looked(app, LOOK_MS - LOOK_LEAST_MS))
+		look(app);
+}
+
+/* News of the engine are looked at in the turn that brings them, which takes no wake of its own. */
+static void on_load(void *ctx, const struct proto_load *load)
+{
+	struct gw_app *app = ctx;
+	answers_load(app, load);
+	if (app->tick != NULL && !has_looked(app, LOOK_LEAST_MS))
+		gw_defer(app->t, &app->look);
 }
 
 static bool link_serves(const struct engine_link *l)
@@ -669,6 +695,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 	list_init(&app->idempotents);
 	list_init(&app->all_answers);
 	list_init(&app->turns);
+	gw_defer_init(&app->look, on_look);
 	buf_init(&app->scratch, SCRATCH_MAX);
 	buf_init(&app->list, SCRATCH_MAX);
 	int rc = take_snapshot(app, err);
@@ -702,7 +729,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		sl_errf(err, rc, "no memory for the application");
 	/* The engine's gauges are the same on every link; one thread prints them. */
 	if (rc == 0 && t->index == 0) {
-		struct timeval tv = {.tv_usec = GAUGE_TICK_MS * 1000};
+		struct timeval tv = {.tv_usec = LOOK_MS * 1000};
 		app->tick = event_new(t->base, -1, EV_PERSIST, on_tick, app);
 		if (app->tick == NULL || event_add(app->tick, &tv) != 0)
 			rc = sl_errf(err, SL_ENOMEM, "no memory for the application");
@@ -713,7 +740,7 @@ int app_create(struct gw_thread *t, struct gw_app **out, struct sl_err *err)
 		app_destroy(app);
 		return rc;
 	}
-	engine_link_on_load(app->link, answers_load, app);
+	engine_link_on_load(app->link, on_load, app);
 	engine_link_on_state(app->link, on_link_state, app);
 	t->link = app->link;
 	gather_enter(app);
@@ -742,6 +769,7 @@ void app_destroy(struct gw_app *app)
 	BUG_IF(app->n_exchanges != 0, "the application is destroyed with %zu requests open", app->n_exchanges);
 	if (app->tick != NULL)
 		event_free(app->tick);
+	gw_defer_cancel(&app->look);
 	role_planner_destroy(app->roles);
 	engine_link_destroy(app->link);
 	set_serving(app, false);

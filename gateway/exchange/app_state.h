@@ -34,9 +34,11 @@ struct gw_app {
 	struct gw_snapshot *now; /* the configuration, with the keys; counted */
 	struct auth *auth;       /* now's */
 	struct engine_link *link;
-	bool link_was_up;           /* as on_state last reported */
-	bool serving;               /* the link is up and a model is ready; counted over all threads */
-	struct event *tick;         /* thread 0: engine gauges, roles */
+	bool link_was_up;        /* as on_state last reported */
+	bool serving;            /* the link is up and a model is ready; counted over all threads */
+	struct event *tick;      /* thread 0: engine gauges, roles */
+	struct gw_deferred look; /* thread 0: the same, after news of an engine */
+	uint64_t looked_ns;
 	struct role_planner *roles; /* thread 0 */
 	int64_t started_s;          /* seconds since 1970 */
 	size_t n_exchanges;

@@ -15,7 +15,7 @@
 #include "gateway/loop/thread.h"
 
 enum {
-	CONTEXT_BYTES = 320, /* of a listener's context, what a token's frame uses */
+	CONTEXT_BYTES = 384, /* of a listener's context, what a token's frame uses */
 	SOON = 3,            /* so many frames ahead what a frame needs is fetched */
 	SOONER = 6,          /* and the context that describes it */
 };
@@ -261,9 +261,7 @@ static size_t gather(struct engine_conn *l)
 			break;
 		const struct sequence *s = link_find(l, h.id);
 		uint32_t lane = s != NULL ? s->lane : 0;
-		bool listened = s != NULL && s->listener != NULL;
-		if (!frame_order_add(&l->order, lane, (uint32_t)used, listened ? s->listener->soon : NULL,
-				     listened ? s->ctx : NULL))
+		if (!frame_order_add(&l->order, lane, (uint32_t)used, s != NULL ? s->ctx : NULL))
 			break;
 		used += PROTO_HEAD_BYTES + h.length;
 	}
@@ -271,40 +269,65 @@ static size_t gather(struct engine_conn *l)
 }
 
 /* In a step thousands of sequences get a frame each, and their state is not in the processor's cache. Frames further on
- * in the same lane show what to prefetch. */
-static uint32_t next_of(const struct frame_order *o, uint32_t frame)
+ * show what to prefetch, also those of the next lanes: a client with one stream on its connection has a lane of one
+ * frame, and the write between two lanes takes longer than the memory. */
+struct ahead {
+	uint32_t lane, frame; /* FRAME_ORDER_NONE: behind the last one */
+};
+
+static void step_on(const struct frame_order *o, struct ahead *a)
 {
-	return frame != FRAME_ORDER_NONE ? o->frames[frame].next : FRAME_ORDER_NONE;
+	if (a->frame != FRAME_ORDER_NONE)
+		a->frame = o->frames[a->frame].next;
+	if (a->frame == FRAME_ORDER_NONE && a->lane + 1 < o->n_lanes)
+		a->frame = o->lanes[++a->lane].first;
 }
 
-static void fetch_context(const struct frame_order *o, uint32_t frame)
+static void fetch_context(const struct engine_conn *l, struct ahead *a)
 {
-	for (size_t at = 0; frame != FRAME_ORDER_NONE && at < CONTEXT_BYTES; at += 64)
-		__builtin_prefetch((const char *)o->frames[frame].ctx + at);
+	const struct frame_order *o = &l->order;
+	for (size_t at = 0; a->frame != FRAME_ORDER_NONE && at < CONTEXT_BYTES; at += 64)
+		__builtin_prefetch((const void *)((uintptr_t)o->frames[a->frame].ctx + at));
+	step_on(o, a);
 }
 
-static void announce(const struct frame_order *o, uint32_t frame)
+/* The sequence is looked for: a listener's call, or a connection that was closed, may have forgotten it. */
+static void announce(struct engine_conn *l, struct ahead *a)
 {
-	if (frame != FRAME_ORDER_NONE && o->frames[frame].soon != NULL)
-		o->frames[frame].soon(o->frames[frame].ctx);
+	struct proto_head h;
+	if (a->frame != FRAME_ORDER_NONE &&
+	    proto_head_read(buf_data(&l->in) + l->order.frames[a->frame].at, &h, NULL) == 0) {
+		const struct sequence *s = link_find(l, h.id);
+		if (s != NULL && s->listener != NULL && s->listener->soon != NULL)
+			s->listener->soon(s->ctx);
+	}
+	step_on(&l->order, a);
+}
+
+/* Where prefetching is, ahead of the frame that is delivered. */
+struct prefetching {
+	struct ahead soon, sooner;
+};
+
+static void begin_prefetching(struct engine_conn *l, struct prefetching *f)
+{
+	const struct ahead first = {0, l->order.lanes[0].first};
+	*f = (struct prefetching){first, first};
+	for (int i = 0; i < SOONER; i++)
+		fetch_context(l, &f->sooner);
+	for (int i = 0; i < SOON; i++)
+		announce(l, &f->soon);
 }
 
 /* The frames of one lane. A listener may forget any sequence, so each is looked for again. */
-static int deliver_lane(struct engine_conn *l, uint32_t first, struct sl_err *err)
+static int deliver_lane(struct engine_conn *l, uint32_t first, struct prefetching *f, struct sl_err *err)
 {
 	const struct frame_order *o = &l->order;
-	uint32_t soon = first, sooner = first;
-	for (int i = 0; i < SOONER; i++, sooner = next_of(o, sooner))
-		fetch_context(o, sooner);
-	for (int i = 0; i < SOON; i++, soon = next_of(o, soon))
-		announce(o, soon);
 	for (uint32_t k = first; k != FRAME_ORDER_NONE; k = o->frames[k].next) {
 		const uint8_t *at = buf_data(&l->in) + o->frames[k].at;
 		struct proto_head h;
-		fetch_context(o, sooner);
-		announce(o, soon);
-		sooner = next_of(o, sooner);
-		soon = next_of(o, soon);
+		fetch_context(l, &f->sooner);
+		announce(l, &f->soon);
 		int rc = proto_head_read(at, &h, err);
 		if (rc == 0)
 			rc = on_frame(l, &h, at + PROTO_HEAD_BYTES, err);
@@ -318,8 +341,10 @@ static int deliver_lane(struct engine_conn *l, uint32_t first, struct sl_err *er
  */
 static int deliver_by_lanes(struct engine_conn *l, struct sl_err *err)
 {
+	struct prefetching f;
+	begin_prefetching(l, &f);
 	for (uint32_t i = 0; i < l->order.n_lanes; i++) {
-		int rc = deliver_lane(l, l->order.lanes[i].first, err);
+		int rc = deliver_lane(l, l->order.lanes[i].first, &f, err);
 		if (rc != 0)
 			return rc;
 		gw_run_output(l->t);

@@ -18,12 +18,12 @@ static uint32_t place_of(const struct frame_order *o, uint32_t lane)
 	return i;
 }
 
-bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, void (*soon)(const void *ctx), const void *ctx)
+bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, const void *ctx)
 {
 	uint32_t n = o->n_frames;
 	if (n == FRAME_ORDER_MAX)
 		return false;
-	o->frames[n] = (struct ordered_frame){.soon = soon, .ctx = ctx, .at = at, .next = FRAME_ORDER_NONE};
+	o->frames[n] = (struct ordered_frame){.ctx = ctx, .at = at, .next = FRAME_ORDER_NONE};
 	uint32_t place = place_of(o, lane);
 	if (o->table[place] == 0) {
 		o->lanes[o->n_lanes] =

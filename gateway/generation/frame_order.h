@@ -18,8 +18,7 @@ enum { FRAME_ORDER_MAX = 1024, FRAME_ORDER_NONE = FRAME_ORDER_MAX };
 struct frame_order {
 	uint32_t n_frames, n_lanes;
 	struct ordered_frame {
-		/* The caller's: where the frame is, and the context for `soon` (NULL: none). */
-		void (*soon)(const void *ctx);
+		/* The caller's: where the frame is, and what its delivery touches, a hint (NULL: none). */
 		const void *ctx;
 		uint32_t at;
 		uint32_t next; /* of its lane: an index, or FRAME_ORDER_NONE */
@@ -33,7 +32,7 @@ struct frame_order {
 
 /* Cleared memory is an empty one, too. */
 void frame_order_clear(struct frame_order *o);
-/* False: it is full, and nothing was added. ctx: borrowed. */
-bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, void (*soon)(const void *ctx), const void *ctx);
+/* False: it is full, and nothing was added. ctx: never dereferenced. */
+bool frame_order_add(struct frame_order *o, uint32_t lane, uint32_t at, const void *ctx);
 
 #endif

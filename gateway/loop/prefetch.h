@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PREFETCH_SLOTS = 6, PREFETCH_LINE = 64, PREFETCH_MAX_LINES = 8 };
+enum { PREFETCH_SLOTS = 9, PREFETCH_LINE = 64, PREFETCH_MAX_LINES = 8 };
 
 struct prefetch_hints {
 	const void *at[PREFETCH_SLOTS];

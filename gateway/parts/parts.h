@@ -30,6 +30,7 @@ enum {
 	PARTS_MAX_MARKERS = 120,
 	PARTS_MAX_NAME = 256,
 	PARTS_MAX_TOOLS = 1024,
+	PARTS_TEXT_BYTES = 384, /* of a stream's state, what a token of text uses */
 };
 
 /* ---- declared tools ---- */

@@ -7,30 +7,30 @@
 
 #include "gateway/parts/parts_priv.h"
 
-enum { ESCAPE = 0xff, FIRST_INDEX = 0x80 };
-_Static_assert(FIRST_INDEX + PARTS_MAX_MARKERS <= ESCAPE, "an index is one byte");
+enum { FIRST_INDEX = 0x80 };
+_Static_assert(FIRST_INDEX + PARTS_MAX_MARKERS <= LEX_ESCAPE, "an index is one byte");
 
 int lex_at(const struct parts *p, size_t at, size_t *n)
 {
 	const uint8_t *q = buf_data(&p->queue);
-	size_t seen = lex_full(p) ? PARTS_MAX_HELD : p->queue.len;
+	size_t seen = lex_seen(p);
 	*n = 0;
 	if (at >= seen)
 		return SYM_END;
-	if (q[at] != ESCAPE) {
+	if (q[at] != LEX_ESCAPE) {
 		*n = 1;
 		return q[at];
 	}
 	if (at + 1 >= seen)
 		return SYM_END;
 	*n = 2;
-	return q[at + 1] == ESCAPE ? ESCAPE : SYM_MARKER + q[at + 1] - FIRST_INDEX;
+	return q[at + 1] == LEX_ESCAPE ? LEX_ESCAPE : SYM_MARKER + q[at + 1] - FIRST_INDEX;
 }
 
 int lex_push_text(struct parts *p, const char *text, size_t n)
 {
 	while (n > 0) {
-		const char *odd = memchr(text, ESCAPE, n);
+		const char *odd = memchr(text, LEX_ESCAPE, n);
 		size_t plain = odd != NULL ? (size_t)(odd - text) : n;
 		int rc = buf_append(&p->queue, text, plain);
 		if (rc == 0 && odd != NULL)
@@ -46,7 +46,7 @@ int lex_push_text(struct parts *p, const char *text, size_t n)
 
 int lex_push_marker(struct parts *p, size_t k)
 {
-	const uint8_t sym[2] = {ESCAPE, (uint8_t)(FIRST_INDEX + k)};
+	const uint8_t sym[2] = {LEX_ESCAPE, (uint8_t)(FIRST_INDEX + k)};
 	return buf_append(&p->queue, sym, 2);
 }
 

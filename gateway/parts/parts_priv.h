@@ -88,6 +88,7 @@ struct python {
 	uint16_t n_positional;
 };
 
+/* What text uses comes first (PARTS_TEXT_BYTES). */
 struct parts {
 	const struct parts_format_desc *format;
 	const struct parts_reasoning_desc *reasoning;
@@ -99,10 +100,6 @@ struct parts {
 	parts_on_event *on_event;
 	void *ctx;
 
-	struct trigger triggers[MAX_TRIGGERS];
-	int n_triggers;
-	uint8_t first[2][32]; /* bytes that begin triggers, by kind of text */
-
 	enum parts_state state;
 	bool final;
 	int rc;
@@ -113,11 +110,14 @@ struct parts {
 
 	/* text */
 	enum text_kind kind;
-	struct text_out text[2];
 	bool begins;                      /* only blanks in this run of text so far */
 	const char *label;                /* may follow; excluded from the reasoning */
 	const struct parts_form *section; /* the open one */
 	size_t front;                     /* HEAD: bytes of the literal at the front of the queue; 0: none */
+	uint8_t first[2][32];             /* bytes that begin triggers, by kind of text */
+	struct text_out text[2];
+	struct trigger triggers[MAX_TRIGGERS];
+	int n_triggers;
 
 	/* the call */
 	const struct parts_form *form;
@@ -142,6 +142,7 @@ struct parts {
 /* ---- parts_lex.c: the queue ---- */
 
 enum { SYM_END = -1, SYM_MARKER = 256 };
+enum { LEX_ESCAPE = 0xff }; /* in the queue, before a marker's index or itself */
 
 /* The symbol at an offset into the queue: a byte, SYM_MARKER + the marker's index, SYM_END. *n: its bytes there. */
 int lex_at(const struct parts *p, size_t at, size_t *n);
@@ -150,6 +151,8 @@ int lex_push_marker(struct parts *p, size_t k);
 void lex_consume(struct parts *p, size_t n);
 /* Is the queue full? Later symbols are invisible until some are consumed. */
 static inline bool lex_full(const struct parts *p) { return p->queue.len >= PARTS_MAX_HELD; }
+/* Bytes of the queue that are visible. */
+static inline size_t lex_seen(const struct parts *p) { return lex_full(p) ? PARTS_MAX_HELD : p->queue.len; }
 /* Is the literal a control token of this model, or must it be one? */
 bool lex_is_marker(const struct parts *p, const char *lit);
 /* Is the literal at the offset? NULL: no. *end: the offset after it. */

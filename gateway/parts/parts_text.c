@@ -167,6 +167,16 @@ static bool skip_label(struct parts *p)
 	return true;
 }
 
+/* Behind the bytes from an offset on that are text and nothing else: nearly all of an answer's. */
+static size_t plain_end(const struct parts *p, size_t at)
+{
+	const uint8_t *q = buf_data(&p->queue);
+	size_t seen = lex_seen(p);
+	while (!p->begins && at < seen && q[at] != LEX_ESCAPE && !may_begin(p, q[at]))
+		at++;
+	return at;
+}
+
 bool text_step(struct parts *p)
 {
 	size_t at = 0, n;
@@ -174,9 +184,14 @@ bool text_step(struct parts *p)
 	bool wait = false;
 	if (p->label != NULL && p->queue.len > 0)
 		return skip_label(p);
-	while (!wait && (sym = lex_at(p, at, &n)) != SYM_END)
+	while (!wait) {
+		at = plain_end(p, at);
+		sym = lex_at(p, at, &n);
+		if (sym == SYM_END)
+			break;
 		if (at_symbol(p, &at, sym, n, &wait))
 			return true;
+	}
 	out_queue(p, at);
 	return at > 0;
 }

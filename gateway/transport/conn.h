@@ -55,6 +55,7 @@ struct conn_proto {
 
 extern const struct conn_proto h1_proto, h2_proto;
 int h1_attach(struct conn *c); /* sets c->p; 0 or SL_ENOMEM */
+enum { H1_HOT_BYTES = 192 };   /* of its state, what an event of a response uses */
 int h2_attach(struct conn *c);
 int h2_env_create(const struct gw_config *cfg, struct h2_env **out);
 void h2_env_destroy(struct h2_env *e);

@@ -600,6 +600,11 @@ uint32_t http_conn_number(const struct http_stream *s) { return s->conn->number;
 void http_prefetch(const struct http_stream *s, struct prefetch_hints *f)
 {
 	prefetch_add(f, s, offsetof(struct http_stream, response));
+	/* That of HTTP/2 has other streams, of which the first one brings it. */
+	if (s->conn->proto == &h1_proto) {
+		prefetch_add(f, s->conn, offsetof(struct conn, filled));
+		prefetch_add(f, s->conn->p, H1_HOT_BYTES);
+	}
 }
 
 struct http_kept **http_kept(struct http_stream *s) { return &s->conn->kept; }

@@ -5,11 +5,13 @@
 #include "tests/unit/engine/core/link_client.h"
 
 #include <arpa/inet.h>
+#include <linux/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
 #include "engine/remote/remote.h"
+#include "tests/support/perf.h"
 
 /* ---- the upstream ---- */
 
@@ -86,6 +88,35 @@ static bool answer_kept(int fd, int nth)
 	return put(fd, all); /* at once: the response ends with the answer */
 }
 
+/* A word at a time, each once the client has the one before. */
+enum { DRIPS = 64, DRIPS_BEFORE = 16 };
+static atomic_int heard;
+static atomic_int at_once; /* TCP_NODELAY of that connection */
+static atomic_uint acks;   /* of the last DRIPS - DRIPS_BEFORE words */
+
+static unsigned segments_in(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t n = sizeof info;
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 ? info.tcpi_segs_in : 0;
+}
+
+static void answer_drips(int fd)
+{
+	unsigned before = 0;
+	int nodelay = at_once;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
+	for (int i = 0; i < DRIPS; i++) {
+		uint64_t until = clock_now_ns() + 60 * NS_PER_S;
+		while (heard < i && clock_now_ns() < until)
+			sched_yield();
+		before = i == DRIPS_BEFORE ? segments_in(fd) : before;
+		put(fd, WORD("drop "));
+	}
+	acks = segments_in(fd) - before;
+	put(fd, STOP);
+}
+
 static void answer(int fd, const char *text)
 {
 	char byte;
@@ -101,7 +132,7 @@ static void answer(int fd, const char *text)
 	if (strncmp(text, "GET ", 4) == 0) {
 		listed++;
 		put(fd, HEAD("application/json") "{\"data\":[{\"id\":\"fine\"},{\"id\":\"waits\"},{\"id\":\"floods\"},{"
-						 "\"id\":\"auto\"},{\"id\":\"kept\"}]}");
+						 "\"id\":\"auto\"},{\"id\":\"kept\"},{\"id\":\"drips\"}]}");
 		return;
 	}
 	begun++;
@@ -113,6 +144,8 @@ static void answer(int fd, const char *text)
 		while (recv(fd, &byte, 1, 0) > 0)
 			;
 		closed++;
+	} else if (strstr(text, "\"drips\"") != NULL) {
+		answer_drips(fd);
 	} else {
 		while (put(fd, WORD("a word that is neither short nor long, but comes again and again ")))
 			flooded += 100;
@@ -281,6 +314,38 @@ static void tokens_follow_credit(void **state)
 		assert_int_equal(client_tokens(r.c).n, 1);
 	}
 	client_expect(r.c, PROTO_DONE);
+	stop(&r);
+}
+
+static void drip(struct running *r, uint64_t id, bool nodelay)
+{
+	heard = 0;
+	at_once = nodelay;
+	submit(r->c, id, 4);
+	client_expect(r->c, PROTO_QUEUED);
+	client_credit(r->c, id, 2 * DRIPS);
+	for (; heard < DRIPS; heard++) {
+		client_expect(r->c, PROTO_TOKENS);
+		assert_int_equal(client_tokens(r->c).n, 1);
+		assert_memory_equal(client_tokens(r->c).text.at, "drop ", 5);
+	}
+	client_expect(r->c, PROTO_DONE);
+}
+
+/* Perf: not every word is acknowledged by a segment of its own, unless the server waits for them; a machine that pauses
+ * for 40 ms does that, too. */
+static void words_that_come_one_by_one(void **state)
+{
+	(void)state;
+	struct running r;
+	struct eng_remote_config cfg = plain();
+	start(&r, &cfg);
+	await_state(r.c, 4, PROTO_MODEL_READY);
+	drip(&r, 1, true);
+	if (perf())
+		assert_in_range(acks, 0, (DRIPS - DRIPS_BEFORE) * 3 / 4);
+	for (uint64_t id = 2; id < 4; id++)
+		drip(&r, id, false);
 	stop(&r);
 }
 
@@ -728,6 +793,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_answer),
 	    cmocka_unit_test(tokens_follow_credit),
+	    cmocka_unit_test(words_that_come_one_by_one),
 	    cmocka_unit_test(without_credit_nothing_is_read),
 	    cmocka_unit_test(connections_are_kept),
 	    cmocka_unit_test(others_wait_for_a_connection),

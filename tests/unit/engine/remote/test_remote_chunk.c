@@ -166,12 +166,92 @@ static void whatever_a_byte_becomes(void **state)
 	assert_in_range(n_read, ROUNDS / 20, ROUNDS);
 }
 
+/* A text as it stands in JSON, mostly plain. */
+static size_t put_content(char *to)
+{
+	static const char *const pieces[] = {"a",   " word", "0123456789", "gr\xc3\xbc\xc3\x9f", "\xf0\x9f\x98\x80",
+					     "}]}", "{",     ":"};
+	static const char *const odd[] = {"\\n", "\\\"", "\"", "\\u00fc", "\xff", "\n", "\xc3", "\",\"role\":\"x"};
+	size_t n = 0;
+	for (size_t k = below(4); k > 0; k--)
+		n += (size_t)sprintf(to + n, "%s", pieces[below(sizeof pieces / sizeof *pieces)]);
+	if (below(8) == 0)
+		n += (size_t)sprintf(to + n, "%s", odd[below(sizeof odd / sizeof *odd)]);
+	return n;
+}
+
+/* Chunks in a row, alike or not: each is read as it is alone. */
+static void what_came_before_changes_nothing(void **state)
+{
+	(void)state;
+	static const char *const around[][2] = {
+	    {"{\"id\":\"1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"", "\"},\"finish_reason\":null}]}"},
+	    {"{\"id\":\"1\",\"choices\":[{\"index\":1,\"delta\":{\"content\":\"", "\"},\"finish_reason\":null}]}"},
+	    {"{\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"", "\"}}]}"},
+	    {"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"", "\",\"reasoning_content\":\"\"}}]}"},
+	    {"{\"choices\":[{\"delta\":{\"content\":\"", "\"},\"index\":2}]}"},
+	};
+	enum { ROUNDS = 50000, EVENT_BYTES = 512 };
+	unsigned n_fitted = 0;
+	size_t which = 0;
+	struct remote_form form;
+	remote_form_init(&form);
+	for (int i = 0; i < ROUNDS; i++) {
+		char text[EVENT_BYTES], content[128] = "";
+		struct remote_chunk c, alone;
+		which = below(10) == 0 ? below(sizeof around / sizeof *around) : which;
+		put_content(content);
+		size_t n = (size_t)snprintf(text, sizeof text, "%s%s%s", around[which][0], content, around[which][1]);
+		n = below(6) == 0 ? mutate(text, n) : n;
+		char *exact = test_malloc(n);
+		memcpy(exact, text, n);
+		bool ok = remote_form_read(&form, exact, n, &c);
+		assert_int_equal(ok, remote_chunk_read(exact, n, &alone));
+		if (ok)
+			expect_same(exact, n, &c);
+		n_fitted += ok && form.n_changed == 0;
+		test_free(exact);
+		if (below(500) == 0) { /* another answer */
+			remote_form_dispose(&form);
+			remote_form_init(&form);
+		}
+	}
+	remote_form_dispose(&form);
+	assert_in_range(n_fitted, ROUNDS / 4, ROUNDS);
+}
+
+/* An upstream whose chunks differ in more than their text costs no copies for ever, nor does a chunk that is large. */
+static void forms_that_never_fit_are_given_up(void **state)
+{
+	(void)state;
+	struct remote_form form;
+	struct remote_chunk c;
+	char text[4096], pad[3000];
+	remote_form_init(&form);
+	memset(pad, 'x', sizeof pad - 1);
+	pad[sizeof pad - 1] = '\0';
+	size_t n = (size_t)snprintf(text, sizeof text,
+				    "{\"pad\":\"%s\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}", pad);
+	assert_true(remote_form_read(&form, text, n, &c));
+	assert_int_equal(form.text.len, 0);
+	for (int i = 0; i < 100; i++) {
+		n = (size_t)snprintf(text, sizeof text,
+				     "{\"n\":%d,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}", i);
+		assert_true(remote_form_read(&form, text, n, &c));
+		assert_true(c.content.n == 1 && c.content.at[0] == 'a');
+	}
+	assert_memory_equal(buf_data(&form.text), "{\"n\":14,", 8); /* the sixteenth that was read */
+	remote_form_dispose(&form);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_is_read),
 	    cmocka_unit_test(what_is_left_to_the_tree),
 	    cmocka_unit_test(whatever_a_byte_becomes),
+	    cmocka_unit_test(what_came_before_changes_nothing),
+	    cmocka_unit_test(forms_that_never_fit_are_given_up),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,12 +18,14 @@ enum { LANES = 3, STORY_BYTES = 1 << 16 };
 static char story[STORY_BYTES];
 static size_t story_at;
 
+struct voice;
+
 static struct lane {
 	struct gw_deferred out;
 	struct rig *rig;
 	char number;
-	uint64_t forgets; /* when its output goes out; 0: nothing */
-	int more;         /* so often its output is due again at once */
+	struct voice *forgets; /* when its output goes out; NULL: nothing */
+	int more;              /* so often its output is due again at once */
 } lanes[LANES + 1];
 
 static struct voice {
@@ -31,6 +33,7 @@ static struct voice {
 	uint64_t id;
 	int number, lane, soon;
 	int told_soon; /* how often soon had been called when it was told its last tokens */
+	bool forgotten;
 } voices[3 * FRAME_ORDER_MAX];
 
 static void say_word(char what, int number)
@@ -40,13 +43,20 @@ static void say_word(char what, int number)
 				     number);
 }
 
+/* From here on its context may be gone. */
+static void forget(struct voice *v)
+{
+	engine_link_forget(v->rig->link, v->id);
+	v->forgotten = true;
+}
+
 static void on_output(struct gw_deferred *d)
 {
 	struct lane *lane = list_entry(d, struct lane, out);
 	say_word('o', lane->number);
-	if (lane->forgets != 0)
-		engine_link_forget(lane->rig->link, lane->forgets);
-	lane->forgets = 0;
+	if (lane->forgets != NULL)
+		forget(lane->forgets);
+	lane->forgets = NULL;
 	if (lane->more-- > 0)
 		gw_defer_output(&lane->rig->t, d);
 }
@@ -70,7 +80,12 @@ static void voice_queued(void *ctx, const struct proto_queued *m) { (void)m, voi
 static void voice_choice(void *ctx, const struct proto_choice *m) { (void)m, voice_says(ctx, 'c'); }
 static void voice_done(void *ctx, const struct proto_done *m) { (void)m, voice_says(ctx, 'd'); }
 static void voice_lost(void *ctx) { voice_says(ctx, 'l'); }
-static void voice_soon(const void *ctx) { voices[(const struct voice *)ctx - voices].soon++; }
+static void voice_soon(const void *ctx)
+{
+	struct voice *v = &voices[(const struct voice *)ctx - voices];
+	assert_false(v->forgotten);
+	v->soon++;
+}
 
 static const struct link_listener voice = {.on_queued = voice_queued,
 					   .on_tokens = voice_tokens,
@@ -152,16 +167,18 @@ static void what_belongs_together_keeps_its_order(void **state)
 /* What goes out may end other sequences, whose frames are there already, and is not asked again and again. */
 static void output_may_forget_what_was_to_be_told(void **state)
 {
+	enum { N = 12 };
 	struct rig *r = *state;
 	struct sl_buf b;
-	voices_up(r, 4, (const int[]){1, 2}, 2);
-	lanes[1].forgets = voices[3].id;
+	voices_up(r, N, (const int[]){1, 2}, 2);
+	lanes[1].forgets = &voices[N - 1];
 	lanes[1].more = 1;
 	buf_init(&b, 1 << 20);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < N; i++)
 		put_tokens(&b, voices[i].id, "x");
 	say_at_once(r, &b);
-	assert_string_equal(story, "t0 t2 o1 t1 o1 o2");
+	assert_string_equal(story, "t0 t2 t4 t6 t8 t10 o1 t1 t3 t5 t7 t9 o1 o2");
+	assert_int_equal(voices[N - 1].soon, 0);
 	engine_link_forget(r->link, voices[0].id);
 	engine_link_lane(r->link, voices[0].id, 2); /* nobody's any more */
 }

@@ -13,9 +13,7 @@
 
 static struct frame_order o;
 
-static void on_soon(const void *ctx) { (void)ctx; }
-
-static void add(uint32_t lane, uint32_t at) { assert_true(frame_order_add(&o, lane, at, on_soon, &o)); }
+static void add(uint32_t lane, uint32_t at) { assert_true(frame_order_add(&o, lane, at, &o)); }
 
 /* As many frames as there are, each lane's in the order in which they were added, lanes by their first frame. */
 static void check(const uint32_t *lane_of, uint32_t n)
@@ -32,7 +30,6 @@ static void check(const uint32_t *lane_of, uint32_t n)
 			assert_int_equal(lane_of[o.frames[k].at], o.lanes[i].lane);
 			assert_true(o.frames[k].at == before || o.frames[k].at > last);
 			assert_ptr_equal(o.frames[k].ctx, &o);
-			assert_ptr_equal(o.frames[k].soon, on_soon);
 			last = o.frames[k].at;
 		}
 	}
@@ -70,8 +67,8 @@ static void any_lanes_and_as_many_as_there_is_room_for(void **state)
 		}
 		check(lanes, FRAME_ORDER_MAX);
 		/* Full: nothing changes. */
-		assert_false(frame_order_add(&o, 1, 5, NULL, NULL));
-		assert_false(frame_order_add(&o, 0xabcdef, 5, NULL, NULL));
+		assert_false(frame_order_add(&o, 1, 5, NULL));
+		assert_false(frame_order_add(&o, 0xabcdef, 5, NULL));
 		check(lanes, FRAME_ORDER_MAX);
 	}
 	frame_order_clear(&o);
