@@ -2,7 +2,8 @@
  *
  * The upstream's events become tokens. Each delta is one token, unless it has its tokens' ids or log probabilities:
  * what the upstream sends together is divided only into words, for paced readers. So the numbers of tokens that clients
- * are charged come from its `usage`, and from the deltas where it sends none.
+ * are charged come from its `usage`, and from the deltas where it sends none. With log probabilities each token has the
+ * text that it spells, whatever came together: an answer that is repeated has the same tokens (PROTO_SUBMIT_WANT_IDS).
  *
  * The gateway finds reasoning and calls of tools in the tokens themselves (gateway/parts), in the form that the model
  * announces. The announced form is Hermes', with markers that are tokens of their own, which no text can spell: a call
@@ -40,6 +41,8 @@ struct remote_choice {
 	uint32_t stop_at;
 	uint32_t n_deltas; /* tokens without markers */
 	uint32_t n_sent;   /* numbers those without an id */
+	uint8_t n_part;    /* of a character whose last bytes are the next token's */
+	char part[3];
 };
 
 struct remote_usage {
