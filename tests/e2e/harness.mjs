@@ -136,10 +136,13 @@ export async function startPair({ sets = [], engine = [], echo = false, edit = n
   }
 }
 
+/** The echo engine takes any number of requests at once. */
+const ANY_NUMBER = ['engine.upstream.connections=4096', 'engine.max_waiting=65536'];
+
 /** As startServer, over an upstream: what of the settings is the engine's goes there, everything else is of the server in front. */
 async function startOver({ sets, echo, edit, ...front }) {
   const isEngine = (s) => s.startsWith('engine.');
-  const pair = await startPair({ echo, edit, frontEdit: edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine), front });
+  const pair = await startPair({ echo, edit, frontEdit: edit, sets: [...(echo ? ANY_NUMBER : []), ...sets.filter((s) => !isEngine(s))], engine: sets.filter(isEngine), front });
   return { ...pair.front, stop: async () => { const status = await pair.front.stop(); await pair.back.stop(); return status; } };
 }
 
