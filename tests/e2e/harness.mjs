@@ -143,6 +143,7 @@ const ANY_NUMBER = ['engine.upstream.connections=4096', 'engine.max_waiting=6553
 async function startOver({ sets, echo, edit, ...front }) {
   const isEngine = (s) => s.startsWith('engine.');
   const pair = await startPair({ echo, edit, frontEdit: edit, sets: [...(echo ? ANY_NUMBER : []), ...sets.filter((s) => !isEngine(s))], engine: sets.filter(isEngine), front });
+  pair.front.ended.then(() => pair.back.stop()); // also if it is killed
   return { ...pair.front, stop: async () => { const status = await pair.front.stop(); await pair.back.stop(); return status; } };
 }
 
