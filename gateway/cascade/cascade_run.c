@@ -357,7 +357,7 @@ static void on_verified(void *ctx, const struct proto_verified *m)
 static void take_count(struct cascade_side *s, uint32_t n_prompt)
 {
 	struct proto_queued *told = &s->run->queued;
-	if (n_prompt == s->n_prompt || n_prompt <= s->n_behind)
+	if (!s->estimates || n_prompt <= s->n_behind)
 		return;
 	s->n_prompt = n_prompt;
 	told->n_prompt = n_prompt - s->n_behind;

@@ -279,7 +279,14 @@ static void other_tokenizers(void **state)
 				    .n_ctx = 100,
 				    .name = {"s", 1},
 				    .tokenizer = 8};
+	struct proto_model large = {.state = PROTO_MODEL_READY,
+				    .role = 2,
+				    .does = PROTO_DOES_GENERATE | PROTO_DOES_REFUSE_LATE,
+				    .n_ctx = 100,
+				    .name = {"m", 1},
+				    .tokenizer = 7};
 	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+	assert_int_equal(proto_put_model(&c->hello, &large), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		float sure = cases[i].n_sure > 0 ? 0 : -5;
 		const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = sure},
