@@ -173,12 +173,12 @@ static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *li
 		       own = text_of(&a->choices[choice], piece, i + 1 == json_array_size(list), text, n);
 		size_t first = next_piece(text, own);
 		n_top = n_top < a->asked->n_top_logprobs ? n_top : a->asked->n_top_logprobs;
-		const struct remote_record r = {.choice = choice,
-						.id = have_ids ? id_of(ids, i) : 0,
-						.n_top = (uint8_t)n_top,
-						.n_text = (uint16_t)first,
-						.logprob =
-						    wants_logprobs ? logprob_of(json_object_get(entry, "logprob")) : NAN};
+		const struct remote_record r = {
+		    .choice = choice,
+		    .id = have_ids ? id_of(ids, i) : 0,
+		    .n_top = (uint8_t)n_top,
+		    .n_text = (uint16_t)first,
+		    .logprob = wants_logprobs ? logprob_of(json_object_get(entry, "logprob")) : NAN};
 		if (!count_delta(a, &a->choices[choice]))
 			return false;
 		if (remote_queue_put(a, &r, text, wants_logprobs ? piece : (struct proto_str){"", 0}) != 0)

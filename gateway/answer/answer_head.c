@@ -134,8 +134,8 @@ static int put_head(const struct answer *a, struct sl_buf *out)
 	return rc == 0 ? put_frame(a, out) : rc;
 }
 
-/* An upstream that does not list its tokens may divide an answer otherwise the next time, so that events which were sent
- * but not stored would not come again. */
+/* An upstream that does not list its tokens may divide an answer otherwise the next time, so that events which were
+ * sent but not stored would not come again. */
 static bool same_tokens(const struct answer *a, int model)
 {
 	const struct link_model *m = model >= 0 ? engine_link_model(a->app->link, model) : NULL;

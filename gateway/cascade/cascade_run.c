@@ -352,8 +352,8 @@ static void on_verified(void *ctx, const struct proto_verified *m)
 	cascade_run_end(r);
 }
 
-/* Prompts of an upstream are estimated until it has counted them. After a switch, this is the only count of the request's
- * own prompt: the small model's end was not awaited. */
+/* Prompts of an upstream are estimated until it has counted them. After a switch, this is the only count of the
+ * request's own prompt: the small model's end was not awaited. */
 static void take_count(struct cascade_side *s, uint32_t n_prompt)
 {
 	struct proto_queued *told = &s->run->queued;
@@ -430,10 +430,7 @@ const struct gen_source cascade_run_source = {on_credit, on_leave};
 
 /* ---- for gateways that may continue it ---- */
 
-bool cascade_run_repeats(const struct cascade_run *r)
-{
-	return r->n_choices == 1 && casc_past_is_sound(&r->past);
-}
+bool cascade_run_repeats(const struct cascade_run *r) { return r->n_choices == 1 && casc_past_is_sound(&r->past); }
 
 const struct casc_past *cascade_run_past(const struct cascade_run *r) { return &r->past; }
 const char *cascade_run_small(const struct cascade_run *r) { return r->small.name; }

@@ -90,8 +90,8 @@ static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf
 	int rc = r->kept.len > 0 ? buf_append(&text, buf_data(&r->kept), r->kept.len) : 0;
 	rc = rc == 0 ? put_released(r, &text) : rc;
 	if (rc == 0 && text.len > 0) {
-		rc = cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&text),
-					     text.len);
+		rc =
+		    cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&text), text.len);
 		s->prompt = (struct proto_str){(const char *)buf_data(prompt), prompt->len};
 		s->frame = (struct proto_str){NULL, 0}; /* another prompt */
 	}

@@ -304,7 +304,7 @@ static void ids_beside_log_probabilities(void **state)
 static void tokens_are_the_same_however_they_come(void **state)
 {
 #define LISTED(token, bytes) "{\"token\":\"" token "\",\"bytes\":[" bytes "],\"logprob\":-1}"
-#define SPELT(content, list)                                                          \
+#define SPELT(content, list)                                                               \
 	"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" content "\"},\"logprobs\":" \
 	"{\"content\":[" list "]}}]}"
 	static const char one[] = LISTED("one", "111,110,101"), first[] = LISTED("\xef\xbf\xbd", "195"),

@@ -302,8 +302,8 @@ static void other_tokenizers(void **state)
 		const char *text = strstr(c->answer, cases[i].text);
 		size_t n = strlen(c->prompt), n_end = strlen(cases[i].prompt);
 		if (text == NULL || strstr(text + 1, cases[i].after) == NULL ||
-		    strstr(c->answer, cases[i].parts) == NULL || strstr(c->answer, cases[i].usage) == NULL || n < n_end ||
-		    strcmp(c->prompt + n - n_end, cases[i].prompt) != 0)
+		    strstr(c->answer, cases[i].parts) == NULL || strstr(c->answer, cases[i].usage) == NULL ||
+		    n < n_end || strcmp(c->prompt + n - n_end, cases[i].prompt) != 0)
 			fail_msg("%zu: %s\nprompt: %s", i, c->answer, c->prompt);
 		assert_null(strstr(c->answer, "C")); /* what tipped it was not shown */
 		assert_int_equal(c->max_tokens, 50 - cases[i].n_sure);
