@@ -266,13 +266,44 @@ static bool put_escaped(struct remote_answer *a, uint8_t choice, const char *tex
 	return true;
 }
 
+/* The group's whole characters, or all of it. */
+static bool put_group(struct remote_answer *a, uint8_t choice, bool all)
+{
+	struct remote_choice *c = &a->choices[choice];
+	size_t n = c->n_group, whole = utf8_whole_prefix((const uint8_t *)c->group, n),
+	       k = all || whole == 0 ? n : whole;
+	if (!put_escaped(a, choice, c->group, k))
+		return false;
+	memmove(c->group, c->group + k, n - k);
+	c->n_group = (uint8_t)(n - k);
+	return true;
+}
+
+static bool put_arguments(struct remote_answer *a, uint8_t choice, const char *text, size_t n)
+{
+	struct remote_choice *c = &a->choices[choice];
+	if ((a->asked->flags & PROTO_SUBMIT_WANT_IDS) == 0)
+		return put_escaped(a, choice, text, n);
+	while (n > 0) {
+		size_t room = sizeof c->group - c->n_group, k = n < room ? n : room;
+		memcpy(c->group + c->n_group, text, k);
+		c->n_group = (uint8_t)(c->n_group + k);
+		text += k;
+		n -= k;
+		if (c->n_group == sizeof c->group && !put_group(a, choice, false))
+			return false;
+	}
+	return true;
+}
+
 static bool close_call(struct remote_answer *a, uint8_t choice)
 {
 	struct remote_choice *c = &a->choices[choice];
 	if (!c->calling)
 		return true;
 	c->calling = false;
-	return put_literal(a, choice, "\"}") && put_marker(a, choice, REMOTE_MARK_CALL_END);
+	return put_group(a, choice, true) && put_literal(a, choice, "\"}") &&
+	       put_marker(a, choice, REMOTE_MARK_CALL_END);
 }
 
 static bool open_call(struct remote_answer *a, uint8_t choice, int64_t index, const json_t *name)
@@ -301,7 +332,7 @@ static bool take_call(struct remote_answer *a, uint8_t choice, const json_t *cal
 		return fail(a, PROTO_FAULT_EVENT, "a call follows a choice's end");
 	if ((index != c->call || !c->calling) && !open_call(a, choice, index, name))
 		return false;
-	return count_delta(a, c) && put_escaped(a, choice, json_string_value(text), json_string_length(text));
+	return count_delta(a, c) && put_arguments(a, choice, json_string_value(text), json_string_length(text));
 }
 
 static bool take_calls(struct remote_answer *a, uint8_t choice, const json_t *calls)
@@ -345,7 +376,7 @@ static bool take_finish(struct remote_answer *a, uint8_t choice, const json_t *c
 	if (strcmp(reason, "error") == 0)
 		return fail(a, PROTO_FAULT_SERVER, "it ended the answer with an error");
 	bool length = strcmp(reason, "length") == 0;
-	if (!length && !(close_call(a, choice) && set_reasoning(a, choice, false)))
+	if (length ? !put_group(a, choice, true) : !(close_call(a, choice) && set_reasoning(a, choice, false)))
 		return false;
 	c->finish = length ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
 	if (!length)

@@ -337,6 +337,38 @@ static void tokens_are_the_same_however_they_come(void **state)
 #undef SPELT
 }
 
+static void arguments_are_divided_alike(void **state)
+{
+#define ARGUMENTS(text) DELTA("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"" text "\"}}]}")
+#define BEGIN(text) DELTA("{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"" text "\"}}]}")
+	static const char *const ways[2][4] = {
+	    {BEGIN("{\\\"city\\\": \\\"K\xc3\xb6"), ARGUMENTS("ln"), ARGUMENTS(" (am Rhein)\\\"}"), NULL},
+	    {BEGIN(""), ARGUMENTS("{\\\"city\\\": \\\"K\xc3\xb6ln (am Rhe"), ARGUMENTS("in)\\\"}"), NULL}};
+	uint16_t lengths[2][32], n[2];
+	char text[2][256] = {"", ""};
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		struct rig r;
+		start(&r, PROTO_PROMPT_CHAT);
+		r.asked.flags = PROTO_SUBMIT_WANT_IDS;
+		for (int i = 0; ways[way][i] != NULL; i++)
+			takes(&r, ways[way][i]);
+		takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}");
+		assert_int_equal(remote_answer_look(&r.a, 32, &r.f), 0);
+		n[way] = r.f.tokens.n;
+		for (uint16_t i = 0; i < n[way]; i++)
+			lengths[way][i] = r.f.list[i].n_bytes;
+		memcpy(text[way], r.f.tokens.text.at, r.f.tokens.text.n);
+		stop(&r);
+	}
+	assert_string_equal(text[0], text[1]);
+	assert_non_null(strstr(text[0], "K\xc3\xb6ln (am Rhein)"));
+	assert_int_equal(n[0], n[1]);
+	assert_memory_equal(lengths[0], lengths[1], n[0] * sizeof lengths[0][0]);
+#undef ARGUMENTS
+#undef BEGIN
+}
+
 /* A call's text is its tokens. */
 static void listed_tokens_of_calls_count_once(void **state)
 {
@@ -523,6 +555,7 @@ int main(void)
 	    cmocka_unit_test(ids_of_tokens),
 	    cmocka_unit_test(ids_beside_log_probabilities),
 	    cmocka_unit_test(tokens_are_the_same_however_they_come),
+	    cmocka_unit_test(arguments_are_divided_alike),
 	    cmocka_unit_test(listed_tokens_of_calls_count_once),
 	    cmocka_unit_test(paced_readers_get_words),
 	    cmocka_unit_test(choices_of_a_completion),
