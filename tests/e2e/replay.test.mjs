@@ -254,14 +254,17 @@ describe('the cascade, whose gateway is killed', { skip }, () => {
     ['a race that the large model won', 'free', 'slow-small@100 differ@3', 'race', 'race', ['demo-large']],
     ['a race that the small model won', 'free', 'slow-large@400', 'race', undefined, ['demo-small']],
   ];
+  /* An upstream, where all requests have one key, begins to refuse those of a model that fails often. */
+  const FEWER = OVER_UPSTREAM ? WAYS.filter(([, , drive]) => !drive.includes('fail-')) : WAYS;
   /* What is decided after it is killed is decided by another budget and another patience. */
   const LATE = ['a large model that was too late', 'paid', 'unsure@20 hang-large@0', 'check', 'shown', ['demo-small']];
   const REFUSED = ['a budget that refused', 'paid', 'unsure@20 differ@3', 'check', undefined, ['demo-small']];
 
   test('whoever goes on with it shows the same', async () => {
     await cutAll(server, [...WAYS, LATE], Infinity);
-    for (const at of [2, 14]) await cutAll(server, WAYS, at);
-    await cutAll(server, [...WAYS, LATE], 40);
+    await cutAll(server, FEWER, 2);
+    await cutAll(server, WAYS, 14);
+    await cutAll(server, [...FEWER, LATE], 40);
   });
 
   test('a budget that refused', async () => {
