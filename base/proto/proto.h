@@ -228,7 +228,9 @@ enum {
 	/* The result is an EMBEDDING, by the model's own pooling, then DONE with STOP: of a PAIR its score, of all
 	 * others a vector. No token is made. As PREFILL_ONLY otherwise. */
 	PROTO_SUBMIT_EMBED = 64,
-	PROTO_SUBMIT_WANT_IDS = 128, /* those of the chosen tokens are for the client */
+	/* Each token by itself, with its own text and id, however they come together: for clients that want ids, for
+	 * answers that another gateway may repeat, for the cascade. With a tokenizer they always are. */
+	PROTO_SUBMIT_WANT_IDS = 128,
 };
 
 /* What an answer is constrained to; engine/constraint reads the text. */

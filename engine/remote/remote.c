@@ -46,9 +46,24 @@ static void learn(struct remote *r, const struct remote_seq *s, uint64_t now)
 	}
 }
 
+/* What the upstream computed of its prompt, as it says at the end. */
+static void count_prompt(struct remote *r, const struct remote_usage *u, struct proto_figures *f)
+{
+	uint32_t n = u->n_prompt - u->n_cached;
+	if (!u->known || u->is_false)
+		return;
+	r->stats.prefill_tokens += n;
+	r->stats.prefix_queries += u->n_prompt;
+	r->stats.prefix_hits += u->n_cached;
+	f->prefill_tokens += n;
+	f->prefix_queries += u->n_prompt;
+	f->prefix_hits += u->n_cached;
+}
+
 static void count_end(struct remote *r, const struct remote_seq *s, uint8_t finish)
 {
 	struct proto_figures *f = &r->models[s->asked.model].figures;
+	count_prompt(r, &s->answer.usage, f);
 	if (s->started) {
 		r->stats.running--;
 		f->running--;

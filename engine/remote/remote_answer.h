@@ -2,7 +2,9 @@
  *
  * The upstream's events become tokens. Each delta is one token, unless it has its tokens' ids or log probabilities:
  * what the upstream sends together is divided only into words, for paced readers. So the numbers of tokens that clients
- * are charged come from its `usage`, and from the deltas where it sends none.
+ * are charged come from its `usage`, and from the deltas where it sends none. With log probabilities each token has the
+ * text that it spells, whatever came together: an answer that is repeated has the same tokens (PROTO_SUBMIT_WANT_IDS).
+ * The arguments of its calls, which no list tells apart, are divided at equal distances then.
  *
  * The gateway finds reasoning and calls of tools in the tokens themselves (gateway/parts), in the form that the model
  * announces. The announced form is Hermes', with markers that are tokens of their own, which no text can spell: a call
@@ -27,7 +29,8 @@ enum {
 	REMOTE_QUEUE_MAX = 32 << 20,   /* one read of RECEIVE_BYTES and one event never exceed it */
 	REMOTE_EVENT_MAX = 1 << 20,    /* bytes of an event */
 	REMOTE_FRAME_TOKENS = 64,
-	REMOTE_TOKEN_TEXT = 512,                   /* a longer delta is several tokens */
+	REMOTE_TOKEN_TEXT = 512, /* a longer delta is several tokens */
+	REMOTE_CALL_GROUP = 8,   /* bytes of arguments that are a token, if tokens are to be repeated */
 	REMOTE_FIRST_ID = PROTO_NO_ID + (1 << 10), /* tokens whose id the upstream does not give are numbered */
 	REMOTE_TOP_ID = 1 << 30,                   /* ids of tokens beside the chosen ones, in one frame */
 };
@@ -41,6 +44,10 @@ struct remote_choice {
 	uint32_t stop_at;
 	uint32_t n_deltas; /* tokens without markers */
 	uint32_t n_sent;   /* numbers those without an id */
+	uint8_t n_part;    /* of a character whose last bytes are the next token's */
+	char part[3];
+	uint8_t n_group; /* bytes of a call's arguments that wait for the rest of their group */
+	char group[REMOTE_CALL_GROUP];
 };
 
 struct remote_usage {

@@ -183,9 +183,11 @@ static int put_length(struct sl_buf *out, const struct proto_submit *s)
 	return rc == 0 ? put_flag(out, "include_stop_str_in_output", (s->flags & PROTO_SUBMIT_INCLUDE_STOP) != 0) : rc;
 }
 
-static int put_logprobs(struct sl_buf *out, const struct proto_submit *s, bool chat)
+/* The list of a delta's tokens is what tells their texts apart, so it is wanted with their ids, too. */
+static int put_logprobs(struct sl_buf *out, const struct proto_submit *s, enum eng_remote_dialect dialect, bool chat)
 {
-	if ((s->flags & PROTO_SUBMIT_WANT_LOGPROBS) == 0)
+	unsigned wanted = PROTO_SUBMIT_WANT_LOGPROBS | (dialect == ENG_REMOTE_VLLM ? PROTO_SUBMIT_WANT_IDS : 0);
+	if ((s->flags & wanted) == 0)
 		return 0;
 	if (!chat)
 		return put_count(out, "logprobs", s->n_top_logprobs);
@@ -316,7 +318,7 @@ int remote_body_put(const struct proto_submit *s, const char *model, enum eng_re
 	if (rc == 0)
 		rc = put_length(out, s);
 	if (rc == 0)
-		rc = put_logprobs(out, s, chat);
+		rc = put_logprobs(out, s, dialect, chat);
 	if (rc == 0 && dialect == ENG_REMOTE_VLLM)
 		rc = put_flag(out, "return_token_ids", (s->flags & PROTO_SUBMIT_WANT_IDS) != 0);
 	if (rc == 0)

@@ -43,16 +43,18 @@ static size_t next_piece(const char *text, size_t n)
 	return k > 0 ? k : REMOTE_TOKEN_TEXT;
 }
 
-/* Where the second word begins. */
+/* Where the second word begins, or the next line. */
 static size_t next_word(const char *text, size_t n)
 {
-	for (size_t i = 1; i + 1 < n; i++)
-		if (text[i] == ' ' && text[i - 1] != ' ' && text[i + 1] != ' ')
+	for (size_t i = 1; i < n; i++) {
+		bool word = text[i] == ' ' && text[i - 1] != ' ' && i + 1 < n && text[i + 1] != ' ';
+		if (word || (text[i - 1] == '\n' && text[i] != '\n'))
 			return i;
+	}
 	return n;
 }
 
-/* For paced readers words that came together are apart: each has at least one token. */
+/* For paced readers words and lines that came together are apart: each has at least one token. */
 static bool put_text(struct remote_answer *a, uint8_t choice, const char *text, size_t n)
 {
 	while (n > 0) {
@@ -120,14 +122,23 @@ static bool put_tops(struct remote_answer *a, const json_t *list, uint8_t n)
 	return true;
 }
 
-/* How much of a delta's text belongs to this token of its list: what it spells, and of the last one the rest. */
-static size_t text_of(const json_t *entry, bool is_last, const char *text, size_t n)
+/* How much of a delta's text belongs to this token of its list: the characters that it completes, and of the last one
+ * the rest, if the text is not what the tokens spell. */
+static size_t text_of(struct remote_choice *c, struct proto_str piece, bool is_last, const char *text, size_t n)
 {
-	const json_t *token = json_object_get(entry, "token");
-	size_t k = json_string_length(token);
-	if (is_last)
-		return n;
-	return k > 0 && k <= n && memcmp(text, json_string_value(token), k) == 0 ? k : 0;
+	char room[sizeof c->part + PROTO_MAX_PIECE];
+	memcpy(room, c->part, c->n_part);
+	memcpy(room + c->n_part, piece.at, piece.n);
+	size_t spelt = c->n_part + piece.n, k = utf8_whole_prefix((const uint8_t *)room, spelt);
+	bool is_text = k <= n && memcmp(text, room, k) == 0 && (!is_last || k == n);
+	c->n_part = 0;
+	if (!is_text)
+		return is_last ? n : 0;
+	if (spelt - k <= sizeof c->part) {
+		c->n_part = (uint8_t)(spelt - k);
+		memcpy(c->part, room + k, spelt - k);
+	}
+	return k;
 }
 
 /* The tokens of a delta by their ids; the last one has its text. */
@@ -147,25 +158,30 @@ static bool put_ids(struct remote_answer *a, uint8_t choice, const json_t *ids, 
 	return put_text(a, choice, text + first, n - first);
 }
 
-/* The tokens of a delta by their log probabilities, with its text. ids: theirs, if there are as many. */
+/* The tokens of a delta by their log probabilities, with its text. ids: theirs, if there are as many. The log
+ * probabilities themselves pass if they were asked for. */
 static bool put_listed(struct remote_answer *a, uint8_t choice, const json_t *list, const json_t *ids, const char *text,
 		       size_t n)
 {
-	bool have_ids = json_array_size(ids) == json_array_size(list);
+	bool have_ids = json_array_size(ids) == json_array_size(list),
+	     wants_logprobs = (a->asked->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
 	char room[PROTO_MAX_PIECE];
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *entry = json_array_get(list, i), *tops = json_object_get(entry, "top_logprobs");
-		size_t n_top = json_array_size(tops), own = text_of(entry, i + 1 == json_array_size(list), text, n);
+		struct proto_str piece = piece_of(entry, room);
+		size_t n_top = json_array_size(tops),
+		       own = text_of(&a->choices[choice], piece, i + 1 == json_array_size(list), text, n);
 		size_t first = next_piece(text, own);
 		n_top = n_top < a->asked->n_top_logprobs ? n_top : a->asked->n_top_logprobs;
-		const struct remote_record r = {.choice = choice,
-						.id = have_ids ? id_of(ids, i) : 0,
-						.n_top = (uint8_t)n_top,
-						.n_text = (uint16_t)first,
-						.logprob = logprob_of(json_object_get(entry, "logprob"))};
+		const struct remote_record r = {
+		    .choice = choice,
+		    .id = have_ids ? id_of(ids, i) : 0,
+		    .n_top = (uint8_t)n_top,
+		    .n_text = (uint16_t)first,
+		    .logprob = wants_logprobs ? logprob_of(json_object_get(entry, "logprob")) : NAN};
 		if (!count_delta(a, &a->choices[choice]))
 			return false;
-		if (remote_queue_put(a, &r, text, piece_of(entry, room)) != 0)
+		if (remote_queue_put(a, &r, text, wants_logprobs ? piece : (struct proto_str){"", 0}) != 0)
 			return put_failed(a);
 		if (!put_tops(a, tops, (uint8_t)n_top) || !put_text(a, choice, text + first, own - first))
 			return false;
@@ -221,7 +237,7 @@ static bool put_delta(struct remote_answer *a, uint8_t choice, const char *text,
 	     wants_ids = (a->asked->flags & PROTO_SUBMIT_WANT_IDS) != 0;
 	if (c->finish != 0)
 		return n == 0 || fail(a, PROTO_FAULT_EVENT, "text follows a choice's end");
-	if (wants_logprobs && json_array_size(of.logprobs) > 0)
+	if ((wants_logprobs || wants_ids) && json_array_size(of.logprobs) > 0)
 		return put_listed(a, choice, of.logprobs, of.ids, text, n);
 	if (wants_ids && json_array_size(of.ids) > 0)
 		return put_ids(a, choice, of.ids, text, n);
@@ -250,13 +266,44 @@ static bool put_escaped(struct remote_answer *a, uint8_t choice, const char *tex
 	return true;
 }
 
+/* The group's whole characters, or all of it. */
+static bool put_group(struct remote_answer *a, uint8_t choice, bool all)
+{
+	struct remote_choice *c = &a->choices[choice];
+	size_t n = c->n_group, whole = utf8_whole_prefix((const uint8_t *)c->group, n),
+	       k = all || whole == 0 ? n : whole;
+	if (!put_escaped(a, choice, c->group, k))
+		return false;
+	memmove(c->group, c->group + k, n - k);
+	c->n_group = (uint8_t)(n - k);
+	return true;
+}
+
+static bool put_arguments(struct remote_answer *a, uint8_t choice, const char *text, size_t n)
+{
+	struct remote_choice *c = &a->choices[choice];
+	if ((a->asked->flags & PROTO_SUBMIT_WANT_IDS) == 0)
+		return put_escaped(a, choice, text, n);
+	while (n > 0) {
+		size_t room = sizeof c->group - c->n_group, k = n < room ? n : room;
+		memcpy(c->group + c->n_group, text, k);
+		c->n_group = (uint8_t)(c->n_group + k);
+		text += k;
+		n -= k;
+		if (c->n_group == sizeof c->group && !put_group(a, choice, false))
+			return false;
+	}
+	return true;
+}
+
 static bool close_call(struct remote_answer *a, uint8_t choice)
 {
 	struct remote_choice *c = &a->choices[choice];
 	if (!c->calling)
 		return true;
 	c->calling = false;
-	return put_literal(a, choice, "\"}") && put_marker(a, choice, REMOTE_MARK_CALL_END);
+	return put_group(a, choice, true) && put_literal(a, choice, "\"}") &&
+	       put_marker(a, choice, REMOTE_MARK_CALL_END);
 }
 
 static bool open_call(struct remote_answer *a, uint8_t choice, int64_t index, const json_t *name)
@@ -285,7 +332,7 @@ static bool take_call(struct remote_answer *a, uint8_t choice, const json_t *cal
 		return fail(a, PROTO_FAULT_EVENT, "a call follows a choice's end");
 	if ((index != c->call || !c->calling) && !open_call(a, choice, index, name))
 		return false;
-	return count_delta(a, c) && put_escaped(a, choice, json_string_value(text), json_string_length(text));
+	return count_delta(a, c) && put_arguments(a, choice, json_string_value(text), json_string_length(text));
 }
 
 static bool take_calls(struct remote_answer *a, uint8_t choice, const json_t *calls)
@@ -329,7 +376,7 @@ static bool take_finish(struct remote_answer *a, uint8_t choice, const json_t *c
 	if (strcmp(reason, "error") == 0)
 		return fail(a, PROTO_FAULT_SERVER, "it ended the answer with an error");
 	bool length = strcmp(reason, "length") == 0;
-	if (!length && !(close_call(a, choice) && set_reasoning(a, choice, false)))
+	if (length ? !put_group(a, choice, true) : !(close_call(a, choice) && set_reasoning(a, choice, false)))
 		return false;
 	c->finish = length ? PROTO_FINISH_LENGTH : PROTO_FINISH_STOP;
 	if (!length)
@@ -369,8 +416,12 @@ static bool take_chat_delta(struct remote_answer *a, uint8_t choice, const json_
 		thought = json_object_get(delta, "reasoning");
 	if (!json_is_string(content))
 		content = json_object_get(delta, "refusal");
-	return take_texts(a, choice, text_in(thought), text_in(content), of) &&
-	       take_calls(a, choice, json_object_get(delta, "tool_calls"));
+	const json_t *calls = json_object_get(delta, "tool_calls");
+	bool for_client = (a->asked->flags & PROTO_SUBMIT_WANT_LOGPROBS) != 0;
+	/* A call's own text counts as tokens. */
+	return take_texts(a, choice, text_in(thought), text_in(content),
+			  for_client || json_array_size(calls) == 0 ? of : (struct listed){0}) &&
+	       take_calls(a, choice, calls);
 }
 
 static bool take_text(struct remote_answer *a, uint8_t choice, const json_t *chunk)

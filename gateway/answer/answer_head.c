@@ -134,11 +134,23 @@ static int put_head(const struct answer *a, struct sl_buf *out)
 	return rc == 0 ? put_frame(a, out) : rc;
 }
 
+/* An upstream that does not list its tokens may divide an answer otherwise the next time, so that events which were
+ * sent but not stored would not come again. */
+static bool same_tokens(const struct answer *a, int model)
+{
+	const struct link_model *m = model >= 0 ? engine_link_model(a->app->link, model) : NULL;
+	return m == NULL || (m->does & PROTO_DOES_REFUSE_LATE) == 0 || (m->does & PROTO_DOES_GIVE_IDS) != 0;
+}
+
 /* Can others continue it? */
 static bool repeats(const struct answer *a)
 {
-	return !a->automatic ||
-	       (a->n_runs == 1 && a->runs[0].cascade != NULL && cascade_run_repeats(a->runs[0].cascade));
+	const struct cascade_run *run = a->runs[0].cascade;
+	if (!a->automatic)
+		return same_tokens(a, a->load.model);
+	return a->n_runs == 1 && run != NULL && cascade_run_repeats(run) &&
+	       same_tokens(a, engine_link_find_model(a->app->link, cascade_run_small(run))) &&
+	       same_tokens(a, engine_link_find_model(a->app->link, cascade_run_large(run)));
 }
 
 void answer_open_spool(struct answer *a, uint64_t from)

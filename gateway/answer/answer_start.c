@@ -201,6 +201,8 @@ static void fill_submit(const struct exchange *x, const struct answer_spec *spec
 	s->rate_tps = (float)tier->pace_tps;
 	s->burst = (uint32_t)tier->pace_burst + PACE_AHEAD;
 	s->deadline_ms = (uint32_t)tier->deadline_ms;
+	if (spec->logged || spec->background)
+		s->flags |= PROTO_SUBMIT_WANT_IDS; /* another gateway repeats its events */
 	s->max_tokens = spec->has_max_tokens && spec->max_tokens < most ? spec->max_tokens : most;
 	if (s->min_tokens > s->max_tokens)
 		s->min_tokens = s->max_tokens;

@@ -352,6 +352,17 @@ static void on_verified(void *ctx, const struct proto_verified *m)
 	cascade_run_end(r);
 }
 
+/* Prompts of an upstream are estimated until it has counted them. After a switch, this is the only count of the
+ * request's own prompt: the small model's end was not awaited. */
+static void take_count(struct cascade_side *s, uint32_t n_prompt)
+{
+	struct proto_queued *told = &s->run->queued;
+	if (!s->estimates || n_prompt <= s->n_behind)
+		return;
+	s->n_prompt = n_prompt;
+	told->n_prompt = n_prompt - s->n_behind;
+}
+
 static void on_done(void *ctx, const struct proto_done *m)
 {
 	struct cascade_side *s = ctx;
@@ -365,6 +376,7 @@ static void on_done(void *ctx, const struct proto_done *m)
 	} else {
 		s->done = *m;
 		s->done.message = (struct proto_str){"", 0};
+		take_count(s, m->n_prompt);
 		struct casc_event e = {.kind = s == &r->small ? CASC_SMALL_DONE : CASC_LARGE_DONE};
 		if (!cascade_run_step(r, &e) && r->casc.phase != CASC_OVER)
 			cascade_side_set_failed(s, PROTO_ERR_INTERNAL, strange, strlen(strange));
@@ -418,11 +430,7 @@ const struct gen_source cascade_run_source = {on_credit, on_leave};
 
 /* ---- for gateways that may continue it ---- */
 
-bool cascade_run_repeats(const struct cascade_run *r)
-{
-	bool may_switch = r->casc.plan == CASC_PLAN_CHECK || r->casc.plan == CASC_PLAN_RACE;
-	return r->n_choices == 1 && (r->verifiable || !may_switch) && casc_past_is_sound(&r->past);
-}
+bool cascade_run_repeats(const struct cascade_run *r) { return r->n_choices == 1 && casc_past_is_sound(&r->past); }
 
 const struct casc_past *cascade_run_past(const struct cascade_run *r) { return &r->past; }
 const char *cascade_run_small(const struct cascade_run *r) { return r->small.name; }

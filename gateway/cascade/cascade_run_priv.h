@@ -27,6 +27,8 @@ struct cascade_side {
 	uint32_t n_sent;   /* delivered to the generation */
 	uint32_t *sent_by; /* [run->n_choices], owned: the same for each choice; NULL: one choice */
 	uint32_t n_prompt, lost_prompt;
+	bool estimates;    /* an upstream's: n_prompt is an estimate until DONE */
+	uint32_t n_behind; /* of n_prompt: the small model's tokens after whose text it continues */
 	struct cascade_queue queue;
 	struct proto_done done; /* once it has ended; the message is in run->message */
 	char name[PROTO_MAX_NAME + 1];

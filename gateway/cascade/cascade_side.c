@@ -72,17 +72,30 @@ void cascade_side_fail(struct cascade_side *s, uint8_t error, const char *messag
 
 /* ---- submitting ---- */
 
+/* Appends what is released, but not delivered: a decision is being stored. */
+static int put_released(struct cascade_run *r, struct sl_buf *text)
+{
+	struct proto_tokens m;
+	if (r->small.n_ready == 0)
+		return 0;
+	cascade_queue_front(&r->small.queue, r->small.n_ready, &m);
+	return m.n == r->small.n_ready ? buf_append(text, m.text.at, m.text.n) : SL_ELIMIT;
+}
+
 /* The tokenizers differ, so the large model continues after text. */
 static int put_kept(struct cascade_run *r, struct proto_submit *s, struct sl_buf *prompt)
 {
-	if (r->kept.len == 0)
-		return 0;
-	int rc =
-	    cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&r->kept), r->kept.len);
-	if (rc == 0) {
+	struct sl_buf text;
+	buf_init(&text, PROTO_MAX_PAYLOAD);
+	int rc = r->kept.len > 0 ? buf_append(&text, buf_data(&r->kept), r->kept.len) : 0;
+	rc = rc == 0 ? put_released(r, &text) : rc;
+	if (rc == 0 && text.len > 0) {
+		rc =
+		    cascade_prompt_continue(prompt, s->prompt_kind, s->prompt, (const char *)buf_data(&text), text.len);
 		s->prompt = (struct proto_str){(const char *)buf_data(prompt), prompt->len};
 		s->frame = (struct proto_str){NULL, 0}; /* another prompt */
 	}
+	buf_dispose(&text);
 	return rc;
 }
 
@@ -114,6 +127,8 @@ static int send_submit(struct cascade_side *side, struct proto_submit *s, uint32
 	struct sl_buf prompt;
 	int rc = 0;
 	s->model = (uint16_t)side->model;
+	s->flags |= PROTO_SUBMIT_WANT_IDS; /* of an upstream: each token by itself, because tokens are counted here */
+	side->n_behind = n_given == 0 ? n_keep : 0;
 	if (s->deadline_ms > 0)
 		s->deadline_ms = waited_ms < s->deadline_ms ? s->deadline_ms - (uint32_t)waited_ms : 1;
 	buf_init(&prompt, PROTO_MAX_PAYLOAD);
@@ -168,7 +183,7 @@ void cascade_side_submit(struct cascade_side *side, uint32_t n_given, uint32_t n
 		return;
 	}
 	side->lost_prompt += side->n_prompt;
-	side->n_prompt = side->made = side->credited = side->n_ready = side->n_sent = 0;
+	side->n_prompt = side->made = side->credited = side->n_ready = side->n_sent = side->n_behind = 0;
 	side->queued = false;
 	if (side->sent_by != NULL)
 		memset(side->sent_by, 0, r->n_choices * sizeof *side->sent_by);

@@ -23,8 +23,11 @@ static void side_init(struct cascade_side *s, struct cascade_run *r, int model, 
 	s->run = r;
 	s->model = model;
 	s->most = UINT32_MAX;
-	if (model >= 0)
-		memcpy(s->name, engine_link_model(r->t->link, model)->name, sizeof s->name);
+	if (model >= 0) {
+		const struct link_model *m = engine_link_model(r->t->link, model);
+		memcpy(s->name, m->name, sizeof s->name);
+		s->estimates = (m->does & PROTO_DOES_REFUSE_LATE) != 0;
+	}
 	cascade_queue_init(&s->queue, logprobs ? submit->n_top_logprobs : 0, logprobs);
 }
 

@@ -9,8 +9,8 @@
  * The reservation of the key's limits continues under its own name (quota.h), so nothing is charged twice.
  *
  * Not continued: several choices or prompts, whose events come in the order in which the engine generates them;
- * completions that echo; requests too large for one value of the store; answers of the cascade that joined another's,
- * and those of two models with different tokenizers (the others: resume_cascade.c).
+ * completions that echo; requests too large for one value of the store; answers of the cascade that joined another's
+ * (the others: resume_cascade.c); those of an upstream that does not list its tokens.
  */
 #include "gateway/resume/resume.h"
 

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { CHROMIUM, launch } from './chromium.mjs';
 import { until } from './client.mjs';
-import { SLUICE, request, startServer } from './harness.mjs';
+import { localOnly, SLUICE, request, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
 
 const CANARY = 'kumquat-7319';
@@ -168,7 +168,7 @@ test('a list is bounded, its counts are not; so is the rate of asking', async ()
   }
 });
 
-test('the engine takes the levels, a dump holds no text', async () => {
+test('the engine takes the levels, a dump holds no text', localOnly('its steps'), async () => {
   const real = await startServer({});
   try {
     const call = (path, body) => request(real.http, `/v1/admin/${path}`, { method: 'POST', headers: { ...as(real.keys.admin), ...(body && { 'content-type': 'application/json' }) }, body: body && JSON.stringify(body) });

@@ -91,7 +91,7 @@ afterEach(async () => {
     && await value('sluice_waiting') === 0, 50000), 'all is over');
 });
 
-test('nobody is in the way: nothing is said of it', LOCAL, async () => {
+test('nobody is in the way: nothing is said of it', async () => {
   const r = await chat(server.http, keyOf('free'), { model: 'demo-large', messages: user('a b c') });
   assert.deepEqual([r.status, r.text, r.comments], [200, 'a b c', 0]);
   assert.equal(r.headers['x-sluice-degraded'], undefined);

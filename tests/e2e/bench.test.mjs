@@ -7,7 +7,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { SLUICE, hasRedis, startServer } from './harness.mjs';
+import { hasRedis, OVER_UPSTREAM, SLUICE, startServer } from './harness.mjs';
 
 const sluice = SLUICE;
 const small = 'etc/models/demo-small.gguf';
@@ -112,7 +112,7 @@ test('bench serve: a server under load, by tier, and one that refuses', async (t
   const { all, by_key: keys } = JSON.parse(mixed.out);
   assert.deepEqual([all.requests, all.failed, all.completion_tokens, all.completion_tokens_counted], [40, 0, 400, 400]);
   assert.equal(keys.reduce((sum, k) => sum + k.requests, 0), 40);
-  assert.ok(all.ttft_ms.p50 > 0 && all.ttft_ms.p50 <= all.ttft_ms.p99 && all.itl_ms.n > 100 && all.itl_ms.n <= 360);
+  assert.ok(all.ttft_ms.p50 > 0 && all.ttft_ms.p50 <= all.ttft_ms.p99 && all.itl_ms.n > 100 && all.itl_ms.n <= (OVER_UPSTREAM ? 400 : 360) /* the space at its end comes by itself from there */, JSON.stringify([all.ttft_ms, all.itl_ms]));
   const tls = await serve(server.https, '--cacert', server.caFile, '--key', server.keys.paid, '--whole', ...load);
   assert.equal(JSON.parse(tls.out).all.failed, 0, tls.out);
   const refused = await serve(server.http, '--key', 'sk-nobody', '--requests', '5', '--json');

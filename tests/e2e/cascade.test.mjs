@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
 import { chat, metric, until, user } from './client.mjs';
-import { SLUICE, request, startServer } from './harness.mjs';
+import { localOnly, OVER_UPSTREAM, SLUICE, request, startServer } from './harness.mjs';
 
 const RULES = `  rules:
     - {name: easy, contains: [zz-easy], weight: -100}
@@ -25,6 +25,9 @@ const TIERS = `  tiers:
 `;
 const edit = (yaml) => yaml.replace('  rules: []\n', RULES).replace('  tiers: []\n', TIERS).replace('pace_tps: 30', 'pace_tps: 0')
   .replace('when_late: refuse', 'when_late: queue');
+
+/** Does the large model check the small one's tokens? An upstream's can't: of an answer that was held it begins from the start. */
+const VERIFIES = !OVER_UPSTREAM;
 
 const N = 40;
 const WORDS = Array.from({ length: N }, (_, i) => `w${i}`);
@@ -110,7 +113,7 @@ describe('the cascade, echo engine', () => {
       ['zz-small', 'paid', 'small', 'forced', ['demo-small']],
       ['zz-large differ@2', 'paid', 'large', 'forced', ['demo-large']],
       ['', 'paid', 'check', 'middle', ['demo-small']],
-      ['unsure@0', 'paid', 'check', 'middle', ['demo-small', 'demo-large']],
+      ['unsure@0', 'paid', 'check', 'middle', VERIFIES ? ['demo-small', 'demo-large'] : ['demo-large']],
       ['unsure@0 differ@0', 'paid', 'check', 'middle', ['demo-large']],
       ['slow-large@5000', 'free', 'race', 'likely_hard', ['demo-small']],
       ['slow-small@5000 differ@0', 'free', 'race', 'likely_hard', ['demo-large']],
@@ -133,7 +136,7 @@ describe('the cascade, echo engine', () => {
         const kept = c.parts.find((p) => p.model === 'demo-small')?.tokens ?? 0;
         assert.ok(kept <= unsure + 8, `${kept} tokens of one that is unsure from ${unsure} on`);
         /* What was shown stays; that it is not the large model's is told. */
-        assert.equal(c.disagreed_at, differ < kept ? differ : undefined, `${unsure} ${differ} ${kept}`);
+        assert.equal(c.disagreed_at, VERIFIES && differ < kept ? differ : undefined, `${unsure} ${differ} ${kept}`);
       }
     }
   });
@@ -158,11 +161,15 @@ describe('the cascade, echo engine', () => {
     assert.equal(plain.json.choices[0].logprobs, null);
   });
 
-  test('completions, several choices, responses, and twins', async () => {
+  test('completions', localOnly('the echo engine begins a plain text again where it should go on with it; the demo pair goes on'), async () => {
     const text = message('unsure@4 differ@6');
     const c = (await post('/v1/completions', { prompt: text, max_tokens: 100 })).json;
     assert.equal(c.choices[0].text, expected(text, c.sluice.cascade.parts));
     assert.ok(c.sluice.cascade.escalated);
+  });
+
+  test('responses, and twins', async () => {
+    const text = message('unsure@4 differ@6');
     const r = (await post('/v1/responses', { input: text })).json;
     assert.equal(r.output[0].content[0].text, expected(text, r.sluice.cascade.parts));
     assert.deepEqual([r.model, r.sluice.cascade.escalated], ['auto', true]);
@@ -173,9 +180,10 @@ describe('the cascade, echo engine', () => {
   });
 
   test('several prompts and choices: each one\'s cascade', async () => {
-    const prompts = ['zz-easy', 'unsure@0 differ@0', 'zz-hard differ@4', 'unsure@5 differ@7', ''].map((drive) => message(`${drive} p${n++}`));
+    // A plain text that the large one should go on with the echo engine begins again.
+    const prompts = ['zz-easy', 'unsure@0 differ@0', 'zz-hard differ@4', OVER_UPSTREAM ? '' : 'unsure@5 differ@7', ''].map((drive) => message(`${drive} p${n++}`));
     const told = (p, about) => assert.deepEqual([about.plan, about.parts.map((x) => x.model)],
-      [['small', ['demo-small']], ['check', ['demo-large']], ['large', ['demo-large']], ['check', ['demo-small', 'demo-large']], ['check', ['demo-small']]][p], prompts[p]);
+      [['small', ['demo-small']], ['check', ['demo-large']], ['large', ['demo-large']], ['check', OVER_UPSTREAM ? ['demo-small'] : ['demo-small', 'demo-large']], ['check', ['demo-small']]][p], prompts[p]);
     const whole = (await post('/v1/completions', { prompt: prompts, max_tokens: 100 })).json;
     assert.deepEqual(whole.sluice.cascades[0], whole.sluice.cascade);
     assert.equal(whole.sluice.cascades.length, prompts.length);
@@ -340,7 +348,7 @@ describe('the cascade by tier and under load', () => {
     assert.deepEqual([auto.model, auto.sluice.cascade.plan], ['auto', 'large']);
   });
 
-  test('late on the large model: the small one answers, and who asked to know is told', async () => {
+  test('late on the large model: the small one answers, and who asked to know is told', localOnly('how long what waits there will take'), async () => {
     const left = [];
     for (let i = 0; i < 2; i++)
       chat(server.http, server.keys.paid, { model: 'demo-large', messages: user(`repeat this ${i}`), max_tokens: 2000 },

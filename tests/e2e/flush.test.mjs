@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { chat, user } from './client.mjs';
-import { startServer } from './harness.mjs';
+import { localOnly, startServer } from './harness.mjs';
 
 const TEXT = 'one two three. four five six seven eight nine ten eleven. 一 二 三。 四 五 line\nnext words come after that';
 const pieces = (r) => r.events.map((e) => e.choices[0]?.delta?.content).filter((t) => t);
@@ -18,10 +18,11 @@ async function ask(sets) {
   return pieces(r);
 }
 
+const LOCAL = localOnly('where its tokens end: of an upstream, a space or the end of a line begins the next one');
 const endsSentence = (piece) => /[.。\n] ?$/.test(piece);
 const inside = (piece) => /[.。\n]/.test(piece.replace(/[.。\n] ?$/, ''));
 
-test('tokens that come together are events of at most five that end where a sentence ends', async () => {
+test('tokens that come together are events of at most five that end where a sentence ends', LOCAL, async () => {
   const list = await ask(['engine.echo.rate=0', 'engine.echo.step=20ms', 'engine.echo.ttft=1ms']);
   assert.ok(list.every((p) => words(p) <= 5 && !inside(p)), JSON.stringify(list));
 });
@@ -31,7 +32,7 @@ test('no token waits for another', async () => {
   assert.ok(list.filter((p) => words(p) === 1).length > 15, JSON.stringify(list));
 });
 
-test('with a hold: the first at once, then groups, at once at the end of a sentence', async () => {
+test('with a hold: the first at once, then groups, at once at the end of a sentence', LOCAL, async () => {
   const list = await ask(['engine.echo.rate=20', 'gateway.flush.hold=1s', 'gateway.flush.tokens=3']);
   assert.equal(words(list[0]), 1);
   const later = list.slice(1, -1);

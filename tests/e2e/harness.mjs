@@ -106,12 +106,15 @@ function namesIn(folder) {
 const UNLIMITED = ['concurrency=100000', 'max_output=1000000', 'max_prompt=0', 'deadline=0', 'pace_tps=0', 'coalesce=off', 'supersede=off', 'cleanse=off', 'compress=off', 'when_late=queue', 'ttft_target=0',
   'max_wait=0', 'hedge=false', 'default_model=', ...['requests_per_minute', 'tokens_per_minute', 'tokens_per_day', 'subject_requests_per_minute', 'under_load.prompt_limit', 'under_load.output_limit'].map((k) => `${k}=0`)];
 
+/** Of the upstream itself: all requests come from one address with one key. */
+const NO_LIMITS = ['gateway.limits.requests_per_key=0', 'gateway.limits.connections_per_address=0'];
+
 /**
  * Two servers: `front`, whose engine uses `back`, which has the models (of the demonstration pair, or the echo's). engine:
  * what of the settings is the back's; front: more of how the front starts. → {front, back}
  */
 export async function startPair({ sets = [], engine = [], echo = false, adapters = false, edit = null, frontEdit = null, dialect = 'vllm', https = false, front: more = {} } = {}) {
-  const back = await startServer({ echo, adapters, edit, direct: true, sets: [...engine, 'cache.store=memory', ...UNLIMITED.map((s) => `gateway.tiers.paid.${s}`)] });
+  const back = await startServer({ echo, adapters, edit, direct: true, sets: [...engine, 'cache.store=memory', ...NO_LIMITS, ...UNLIMITED.map((s) => `gateway.tiers.paid.${s}`)] });
   const keyFile = join(back.state, 'upstream.key');
   writeFileSync(keyFile, `${back.keys.paid}\n`, { mode: 0o600 });
   const names = JSON.parse((await request(back.http, '/v1/models', { headers: { authorization: `Bearer ${back.keys.paid}` } })).body).data.map((m) => m.id).filter((id) => id !== 'auto');
@@ -136,10 +139,17 @@ export async function startPair({ sets = [], engine = [], echo = false, adapters
   }
 }
 
+/** How many requests at once: as many as the echo engine has slots, so that those that wait do so in front, or any number. */
+const atOnce = (sets) => {
+  const slots = sets.map((s) => /^engine\.echo\.slots=(\d+)$/.exec(s)?.[1]).find((n) => n > 0);
+  return slots ? [`engine.upstream.connections=${slots}`] : ['engine.upstream.connections=4096', 'engine.max_waiting=65536'];
+};
+
 /** As startServer, over an upstream: what of the settings is the engine's goes there, everything else is of the server in front. */
 async function startOver({ sets, echo, adapters, edit, ...front }) {
   const isEngine = (s) => s.startsWith('engine.');
-  const pair = await startPair({ echo, adapters, edit, frontEdit: edit, sets: sets.filter((s) => !isEngine(s)), engine: sets.filter(isEngine), front });
+  const pair = await startPair({ echo, adapters, edit, frontEdit: edit, sets: [...(echo ? atOnce(sets) : []), ...sets.filter((s) => !isEngine(s))], engine: sets.filter(isEngine), front });
+  pair.front.ended.then(() => pair.back.stop()); // also if it is killed
   return { ...pair.front, stop: async () => { const status = await pair.front.stop(); await pair.back.stop(); return status; } };
 }
 

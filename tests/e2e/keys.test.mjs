@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { chat, user } from './client.mjs';
-import { ROOT, SLUICE, request, startServer } from './harness.mjs';
+import { localOnly, request, ROOT, SLUICE, startServer } from './harness.mjs';
 
 const ORIGIN = 'https://chat.example';
 const configured = 'sk-of-the-configuration';
@@ -314,7 +314,7 @@ describe('the time of an answer', () => {
   const words = 'a b c d e';
   const long = { model: 'default', messages: user(words), min_tokens: 100, max_tokens: 200 };
 
-  test('ends it with "length" and says why, streamed and whole', async () => {
+  test('ends it with "length" and says why, streamed and whole', localOnly('how many tokens a prompt has before it is answered'), async () => {
     const key = { 'content-type': 'application/json' };
     const streamed = await request(server.http, '/v1/chat/completions', { method: 'POST', headers: key, body: JSON.stringify({ ...long, stream: true }) });
     assert.equal(streamed.status, 200, streamed.body);

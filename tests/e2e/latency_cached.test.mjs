@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { startServer } from './harness.mjs';
+import { localOnly, startServer } from './harness.mjs';
 import { samples, sum } from './prometheus.mjs';
 
 const PATIENCE = 60_000;
@@ -31,7 +31,7 @@ async function turn(messages, id) {
 const ttft = (all, cached) => sum(all, 'sluice_ttft_seconds_count', { tier: 'paid', model: 'demo-small', cached });
 const prefill = (all, cached) => sum(all, 'sluice_prefill_seconds_count', { tier: 'paid', model: 'demo-small', cached });
 
-test('the second turn of a conversation is cached, in labels, records and by model', async () => {
+test('the second turn of a conversation is cached, in labels, records and by model', localOnly('what of a prompt is cached, before it is answered'), async () => {
   const first = user(Array.from({ length: 40 }, (_, i) => `number ${i}`).join(', '));
   const one = await turn(first, 'turn-1');
   assert.equal(one.record.tokens_cached, 0);

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { localOnly, request, SLUICE, startServer } from './harness.mjs';
+import { localOnly, OVER_UPSTREAM, request, SLUICE, startServer } from './harness.mjs';
 import { violations } from './schema.mjs';
 
 const LOCAL = localOnly('which of its models are in memory');
@@ -23,7 +23,7 @@ const file = (name) => join(folder, `${name}.gguf`);
 const models = (text) => text.replace(/( *models: # \(dev\).*\n)/, (line) => line +
   names.map((n) => `    - name: ${n}\n      path: ${file(n)}\n      start: on_demand\n      keep_alive: 5s\n`).join(''));
 
-describe('models on demand', LOCAL, () => {
+describe('models on demand', () => {
   let server, bound, doc, fileRss, engine;
   const auth = () => ({ 'content-type': 'application/json', authorization: `Bearer ${server.keys.paid}` });
   const list = async () => JSON.parse((await request(server.http, '/v1/models', { headers: auth() })).body).data.filter((m) => names.includes(m.id));
@@ -51,7 +51,7 @@ describe('models on demand', LOCAL, () => {
     if (server) assert.equal(await server.stop(), 0, server.log());
   });
 
-  test('none is in memory at first, and each takes requests', async () => {
+  test('none is in memory at first, and each takes requests', LOCAL, async () => {
     const all = await list();
     assert.deepEqual(all.map((m) => m.state), names.map(() => 'absent'), server.log());
     assert.deepEqual(violations(doc, { $ref: '#/components/schemas/ModelList' }, { object: 'list', data: all }), []);
@@ -80,6 +80,7 @@ describe('models on demand', LOCAL, () => {
     await Promise.all(Array.from({ length: CLIENTS }, (_, i) => client(i)));
     clearInterval(sampler);
     assert.ok(SECONDS > 0 || answered === CLIENTS * EACH);
+    if (OVER_UPSTREAM) return; // it has its memory to itself
     assert.ok(told > 0, 'nobody was told');
     const metrics = await server.metrics();
     const value = (name) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(metrics)[1]);
@@ -130,12 +131,12 @@ const servePair = (turn) => serve(['third'], () => [
   `engine.on_demand.memory=${room(2.1)}MiB`, `engine.on_demand.turn=${turn}`, 'cascade.takeover=1m', 'cascade.hold.time=1m', 'cascade.least_escalations=1000000'],
 (text) => text.replace(/^ {2}tiers: \[\]$/m, '  tiers: [{name: paid, mode: auto, hard: 1, race: 1, sure: 1, low: 1, drop: 0}]'));
 
-describe('a cascade whose models are on demand', LOCAL, () => {
+describe('a cascade whose models are on demand', () => {
   let s;
   before(async () => { s = await servePair('3s'); });
   after(() => s?.stop());
 
-  test('waits for its second model are told', async () => {
+  test('waits for its second model are told', LOCAL, async () => {
     assert.deepEqual([await s.state('demo-small'), await s.state('demo-large')], ['absent', 'absent']);
     assert.equal((await s.post('/v1/completions', { model: 'third', prompt: 'hello', max_tokens: 4 })).status, 200);
     // The third one stays for its turn, so that there is room for one of the pair only, until then.
@@ -160,8 +161,8 @@ describe('a cascade whose models are on demand', LOCAL, () => {
       }
     };
     await Promise.all(Array.from({ length: 9 }, (_, i) => ask(i)));
-    const loads = Number(/^sluice_engine_model_loads_total (\d+)$/m.exec(await s.server.metrics())[1]);
-    assert.ok(loads >= 3);
+    const loads = Number(/^sluice_engine_model_loads_total (\d+)$/m.exec(await s.server.metrics())?.[1]);
+    assert.ok(OVER_UPSTREAM || loads >= 3);
   });
 });
 

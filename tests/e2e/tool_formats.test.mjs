@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { user } from './client.mjs';
-import { request } from './harness.mjs';
+import { localOnly, OVER_UPSTREAM, request } from './harness.mjs';
 import { startToolServer } from './tool_model.mjs';
 
 const DS = (name) => `<｜${name}｜>`.replaceAll(' ', '▁');
@@ -99,7 +99,7 @@ for (const [name, format] of Object.entries(FORMATS)) {
       assert.equal(most > 1, !format.single);
     });
 
-    if (name === 'kimi') test('calls and their ids are numbered over the conversation', async () => {
+    if (name === 'kimi') test('calls and their ids are numbered over the conversation', localOnly('how its format writes the ids of calls'), async () => {
       const before = { role: 'assistant', content: null, tool_calls: [0, 1].map((i) => ({ id: `call_${i}`, type: 'function', function: { name: 'note', arguments: '{"tags":[]}' } })) };
       const messages = [...user('Paris?'), before, ...[0, 1].map((i) => ({ role: 'tool', tool_call_id: `call_${i}`, content: 'ok' })), ...user('Again?')];
       const ids = async (body) => (await ask({ tool_choice: 'required', temperature: 1.5, max_tokens: 400, ...body })).choice.message.tool_calls.map((c) => [c.id, c.function.name]);
@@ -138,7 +138,7 @@ for (const [name, format] of Object.entries(FORMATS)) {
     test('strict, at will', async () => {
       for (const seed of [1, 2]) {
         const { choice, ignored } = await ask({ temperature: 1.5, seed, max_tokens: 60 });
-        assert.equal(ignored, format.loose ? 'tools.strict' : undefined);
+        assert.equal(ignored, format.loose && !OVER_UPSTREAM ? 'tools.strict' : undefined); // an upstream keeps its format to itself
         if (!format.loose) (choice.finish_reason === 'tool_calls' ? choice.message.tool_calls : []).forEach(check);
       }
     });

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { SLUICE, hasRedis, request, startServer } from './harness.mjs';
+import { hasRedis, localOnly, request, SLUICE, startServer } from './harness.mjs';
 import { samples, sum } from './prometheus.mjs';
 import { startSecondGateway } from './second.mjs';
 
@@ -148,7 +148,7 @@ describe('one gateway of two threads', () => {
     assert.equal((await administer(server.http, { model: 'shop', variant: 'v2', weight: null })).status, 200);
   });
 
-  test('one that fails is rolled back, once, and stays so after a kill', async () => {
+  test('one that fails is rolled back, once, and stays so after a kill', localOnly('when it begins to refuse what fails there: all requests have one key'), async () => {
     assert.equal((await administer(server.http, { model: 'shop', variant: 'v2', action: 'restore' })).status, 200);
     const rollbacks = async () => sum(samples(await server.metrics()), 'sluice_variant_rollbacks_total');
     const n = { base: 0, v2: 0 }, before = await rollbacks(); // the slow streams may have been one
@@ -204,7 +204,7 @@ describe('a shadow', () => {
   const shadows = async (end) => sum(samples(await server.metrics()), 'sluice_variant_shadows_total', { variant: 'next', ...(end && { end }) });
   const ended = (end, n) => until(async () => await shadows(end) === n, PATIENCE);
 
-  test('gets a copy of what is answered, which costs nobody anything', async () => {
+  test('gets a copy of what is answered, which costs nobody anything', localOnly('the ids of its tokens, which copies are compared by'), async () => {
     const tokens = async () => sum(samples(await server.metrics()), 'sluice_tokens_total', { tier: 'paid' });
     const before = await tokens();
     const r = await ask(server.http, 'a', 'differ@0 one two', { stream_options: { include_usage: true } });
@@ -226,7 +226,7 @@ describe('a shadow', () => {
     assert.equal((await get(server.http, '/v1/usage')).running, 0);
   });
 
-  test('is not asked while something waits, and stops when something comes to wait', async () => {
+  test('is not asked while something waits, and stops when something comes to wait', localOnly('what waits there for one model'), async () => {
     const large = (text) => chat(server.http, key, { model: 'demo-large', messages: user(text) });
     const held = [0, 1].map(() => large('hang-large@1 a b c'));
     // One runs, one waits for the only slot of the large model.
@@ -255,7 +255,7 @@ describe('two gateways on one store', { skip: hasRedis() ? false : 'redis-server
   });
   after(async () => { other?.stop(); assert.equal(await server?.stop(), 0, server?.log()); });
 
-  test('agree on users, on evidence and on what was decided', async () => {
+  test('agree on users, on evidence and on what was decided', localOnly('when it begins to refuse what fails there: all requests have one key'), async () => {
     const users = Array.from({ length: 30 }, (_, i) => `user-${i}`);
     for (const u of users) assert.equal(await variantOf(server.http, u), await variantOf(other.http, u), u);
     const both = await until(async () => {

@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { chat, until, user } from './client.mjs';
-import { hasRedis, request, startServer } from './harness.mjs';
+import { hasRedis, localOnly, request, startServer } from './harness.mjs';
 import { samples, sum } from './prometheus.mjs';
 
 const PATIENCE = 120_000, STREAMS = 64;
@@ -54,7 +54,7 @@ test('64 streams end on the model that they began with, and none waits longer th
   } finally { assert.equal(await server.stop(), 0, server.log()); }
 });
 
-test('the hottest prompts are computed by the new model before they are asked for', { skip: hasRedis() ? false : 'redis-server is not installed' }, async () => {
+test('the hottest prompts are computed by the new model before they are asked for', { skip: hasRedis() ? false : 'redis-server is not installed', ...localOnly('what it has computed before it is asked') }, async () => {
   const server = await startServer({ sets, edit });
   const respond = async (body) => {
     const r = await request(server.http, '/v1/responses', { method: 'POST', headers: { authorization: `Bearer ${server.keys.paid}`, 'content-type': 'application/json' },

@@ -33,7 +33,8 @@ static bool put(int fd, const char *text)
 #define WORD(w) "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" w "\"}}]}\n\n"
 #define STOP                                                                              \
 	"data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" \
-	"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n"
+	"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3,"   \
+	"\"prompt_tokens_details\":{\"cached_tokens\":2}}}\n\ndata: [DONE]\n\n"
 
 /* One request's head and body; false: the client left. */
 static bool read_request(int fd, char *text, size_t room)
@@ -295,6 +296,10 @@ static void an_answer(void **state)
 	assert_int_equal(done.n_completion, 3);
 	assert_int_equal(n, 3);
 	assert_string_equal(buf_cstr(&text), "one two three");
+	struct proto_stats s = client_until_idle(r.c);
+	assert_int_equal(s.prefill_tokens, 3);
+	assert_int_equal(s.prefix_queries, 5);
+	assert_int_equal(s.prefix_hits, 2);
 	buf_dispose(&text);
 	stop(&r);
 }

@@ -185,7 +185,9 @@ static void ids_are_asked_for(void **state)
 	s.flags = PROTO_SUBMIT_WANT_IDS;
 	json_t *vllm = body_of(&s, ENG_REMOTE_VLLM), *openai = body_of(&s, ENG_REMOTE_OPENAI);
 	assert_true(json_is_true(json_object_get(vllm, "return_token_ids")));
+	assert_true(json_is_true(json_object_get(vllm, "logprobs"))); /* their texts */
 	assert_null(json_object_get(openai, "return_token_ids"));
+	assert_null(json_object_get(openai, "logprobs"));
 	json_decref(vllm);
 	json_decref(openai);
 }

@@ -300,6 +300,88 @@ static void ids_beside_log_probabilities(void **state)
 	stop(&r);
 }
 
+/* What is repeated may come divided otherwise. */
+static void tokens_are_the_same_however_they_come(void **state)
+{
+#define LISTED(token, bytes) "{\"token\":\"" token "\",\"bytes\":[" bytes "],\"logprob\":-1}"
+#define SPELT(content, list)                                                               \
+	"{\"choices\":[{\"index\":0,\"delta\":{\"content\":\"" content "\"},\"logprobs\":" \
+	"{\"content\":[" list "]}}]}"
+	static const char one[] = LISTED("one", "111,110,101"), first[] = LISTED("\xef\xbf\xbd", "195"),
+			  second[] = LISTED("\xef\xbf\xbd", "169"), two[] = LISTED(" two", "32,116,119,111");
+	static const uint16_t lengths[] = {3, 0, 2, 4};
+	char all[2][512];
+	(void)state;
+	snprintf(all[0], sizeof all[0], SPELT("one\xc3\xa9 two", "%s,%s,%s,%s"), one, first, second, two);
+	snprintf(all[1], sizeof all[1], SPELT("\xc3\xa9 two", "%s,%s"), second, two);
+	for (int apart = 0; apart < 2; apart++) {
+		char head[512];
+		struct rig r;
+		start(&r, PROTO_PROMPT_CHAT);
+		r.asked.flags = PROTO_SUBMIT_WANT_IDS;
+		snprintf(head, sizeof head, SPELT("one", "%s,%s"), one, first);
+		if (apart)
+			takes(&r, head);
+		takes(&r, all[apart]);
+		assert_int_equal(remote_answer_look(&r.a, 10, &r.f), 0);
+		assert_int_equal(r.f.tokens.n, 4);
+		for (int i = 0; i < 4; i++) {
+			assert_int_equal(r.f.list[i].n_bytes, lengths[i]);
+			assert_true(isnan(r.f.list[i].logprob)); /* nobody asked for them */
+		}
+		assert_memory_equal(r.f.tokens.text.at, "one\xc3\xa9 two", 9);
+		assert_null(r.f.tokens.pieces.of);
+		stop(&r);
+	}
+#undef LISTED
+#undef SPELT
+}
+
+static void arguments_are_divided_alike(void **state)
+{
+#define ARGUMENTS(text) DELTA("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"" text "\"}}]}")
+#define BEGIN(text) DELTA("{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":\"" text "\"}}]}")
+	static const char *const ways[2][4] = {
+	    {BEGIN("{\\\"city\\\": \\\"K\xc3\xb6"), ARGUMENTS("ln"), ARGUMENTS(" (am Rhein)\\\"}"), NULL},
+	    {BEGIN(""), ARGUMENTS("{\\\"city\\\": \\\"K\xc3\xb6ln (am Rhe"), ARGUMENTS("in)\\\"}"), NULL}};
+	uint16_t lengths[2][32], n[2];
+	char text[2][256] = {"", ""};
+	(void)state;
+	for (int way = 0; way < 2; way++) {
+		struct rig r;
+		start(&r, PROTO_PROMPT_CHAT);
+		r.asked.flags = PROTO_SUBMIT_WANT_IDS;
+		for (int i = 0; ways[way][i] != NULL; i++)
+			takes(&r, ways[way][i]);
+		takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}");
+		assert_int_equal(remote_answer_look(&r.a, 32, &r.f), 0);
+		n[way] = r.f.tokens.n;
+		for (uint16_t i = 0; i < n[way]; i++)
+			lengths[way][i] = r.f.list[i].n_bytes;
+		memcpy(text[way], r.f.tokens.text.at, r.f.tokens.text.n);
+		stop(&r);
+	}
+	assert_string_equal(text[0], text[1]);
+	assert_non_null(strstr(text[0], "K\xc3\xb6ln (am Rhein)"));
+	assert_int_equal(n[0], n[1]);
+	assert_memory_equal(lengths[0], lengths[1], n[0] * sizeof lengths[0][0]);
+#undef ARGUMENTS
+#undef BEGIN
+}
+
+/* A call's text is its tokens. */
+static void listed_tokens_of_calls_count_once(void **state)
+{
+	(void)state;
+	struct rig r;
+	start(&r, PROTO_PROMPT_CHAT);
+	r.asked.flags = PROTO_SUBMIT_WANT_IDS;
+	takes(&r, "{\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"name\":\"f\","
+		  "\"arguments\":\"{}\"}}]},\"logprobs\":{\"content\":[{\"token\":\"{}\",\"logprob\":-1}]}}]}");
+	assert_int_equal(remote_answer_tokens(&r.a), 1);
+	stop(&r);
+}
+
 static void paced_readers_get_words(void **state)
 {
 	(void)state;
@@ -312,6 +394,11 @@ static void paced_readers_get_words(void **state)
 	assert_int_equal(r.f.list[0].n_bytes, 4);
 	assert_int_equal(r.f.tokens.text.n, 15);
 	assert_int_equal(remote_answer_tokens(&r.a), 1);
+	remote_answer_drop(&r.a, &r.f);
+	takes(&r, DELTA("{\"content\":\"\\n\\nfour\"}"));
+	assert_int_equal(remote_answer_look(&r.a, 10, &r.f), 0);
+	assert_int_equal(r.f.tokens.n, 2);
+	assert_int_equal(r.f.list[0].n_bytes, 2);
 	stop(&r);
 }
 
@@ -467,6 +554,9 @@ int main(void)
 	    cmocka_unit_test(log_probabilities),
 	    cmocka_unit_test(ids_of_tokens),
 	    cmocka_unit_test(ids_beside_log_probabilities),
+	    cmocka_unit_test(tokens_are_the_same_however_they_come),
+	    cmocka_unit_test(arguments_are_divided_alike),
+	    cmocka_unit_test(listed_tokens_of_calls_count_once),
 	    cmocka_unit_test(paced_readers_get_words),
 	    cmocka_unit_test(choices_of_a_completion),
 	    cmocka_unit_test(stops_are_found),

@@ -241,21 +241,23 @@ static void other_tokenizers(void **state)
 	static const struct {
 		const char *target, *body, *prompt, *text, *after, *parts;
 		uint32_t n_sure;
+		const char *usage; /* what the large one counted, without the small one's tokens */
 	} cases[] = {
 	    {"POST /v1/chat/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"stream\":true," CHAT("hi"),
 	     "{\"role\":\"assistant\",\"content\":\"AB\"}],\"continue_final_message\":true}", "\"content\":\"AB\"",
 	     "\"content\":\"abc\"",
 	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":"
 	     "\"shown\"}",
-	     2},
+	     2, ""},
 	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi AB",
 	     "\"text\":\"ABabc\"", "",
 	     "\"parts\":[{\"model\":\"s\",\"tokens\":2},{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":"
 	     "\"shown\"}",
-	     2},
+	     2, "\"prompt_tokens\":7"},
 	    {"POST /v1/completions", "{\"model\":\"auto\",\"max_tokens\":50,\"prompt\":\"hi \"}", "hi ",
 	     "\"text\":\"abc\"", "",
-	     "\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}", 0},
+	     "\"parts\":[{\"model\":\"m\",\"tokens\":3}],\"escalated\":true,\"reason\":\"held\"}", 0,
+	     "\"prompt_tokens\":9"},
 	};
 	static const struct way nothing = {.logprob = 0};
 	struct chat_rig *c;
@@ -265,6 +267,11 @@ static void other_tokenizers(void **state)
 	c = *state;
 	prepare(c);
 	set_way(c, &nothing);
+	/* QUEUED's 3 was an estimate. */
+	struct proto_done done = {
+	    .finish = PROTO_FINISH_STOP, .n_prompt = 9, .n_completion = FAKE_TOKENS, .message = {"", 0}};
+	buf_clear(&c->done, SIZE_MAX);
+	assert_int_equal(proto_put_done(&c->done, 1, &done), 0);
 	struct proto_model small = {.index = 1,
 				    .state = PROTO_MODEL_READY,
 				    .role = 1,
@@ -272,7 +279,14 @@ static void other_tokenizers(void **state)
 				    .n_ctx = 100,
 				    .name = {"s", 1},
 				    .tokenizer = 8};
+	struct proto_model large = {.state = PROTO_MODEL_READY,
+				    .role = 2,
+				    .does = PROTO_DOES_GENERATE | PROTO_DOES_REFUSE_LATE,
+				    .n_ctx = 100,
+				    .name = {"m", 1},
+				    .tokenizer = 7};
 	assert_int_equal(proto_put_model(&c->hello, &small), 0);
+	assert_int_equal(proto_put_model(&c->hello, &large), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		float sure = cases[i].n_sure > 0 ? 0 : -5;
 		const struct proto_token t[FAKE_TOKENS] = {{.id = 11, .n_bytes = 1, .logprob = sure},
@@ -288,8 +302,8 @@ static void other_tokenizers(void **state)
 		const char *text = strstr(c->answer, cases[i].text);
 		size_t n = strlen(c->prompt), n_end = strlen(cases[i].prompt);
 		if (text == NULL || strstr(text + 1, cases[i].after) == NULL ||
-		    strstr(c->answer, cases[i].parts) == NULL || n < n_end ||
-		    strcmp(c->prompt + n - n_end, cases[i].prompt) != 0)
+		    strstr(c->answer, cases[i].parts) == NULL || strstr(c->answer, cases[i].usage) == NULL ||
+		    n < n_end || strcmp(c->prompt + n - n_end, cases[i].prompt) != 0)
 			fail_msg("%zu: %s\nprompt: %s", i, c->answer, c->prompt);
 		assert_null(strstr(c->answer, "C")); /* what tipped it was not shown */
 		assert_int_equal(c->max_tokens, 50 - cases[i].n_sure);
