@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The search for the best point of a bounded grid: coordinate descent from the default, one knob after the other over
- * all of its values, until none of them improves anything; then all values of two knobs together, which leave ridges and
- * plateaus that no single knob leaves. A point is measured again only where a
- * higher floor hid its value. Pure.
+ * all of its values, until none of them improves anything; then all values of two knobs together, which leave ridges
+ * and plateaus that no single knob leaves. A point is measured again only where a higher floor hid its value. Pure.
  */
 #ifndef CMD_TUNE_SEARCH_H
 #define CMD_TUNE_SEARCH_H
@@ -29,8 +28,8 @@ struct tune_result {
 	int n_measured;
 };
 
-/* More is better; at: indexes of values. What is not above `floor` need not be told exactly: any value up to it will do.
- * 0 or an error, which ends the search. */
+/* More is better; at: indexes of values. What is not above `floor` need not be told exactly: any value up to it will
+ * do. 0 or an error, which ends the search. */
 typedef int tune_measure(void *ctx, const int *at, double floor, double *out);
 
 /* gain: by how much, as a share, a value must be better than the default to be chosen instead. SL_ENOMEM, SL_EINVAL: no

@@ -10,8 +10,8 @@
  * A point may begin as a guess. Until a step of its rows is measured, a guess moves in proportion with the points that
  * are, since a machine is mostly slower or faster as a whole. The first measurement below a guess replaces it (other
  * work slows steps down, never up), one above it counts as much; the next ones count as in an average, until there are
- * COST_SETTLED. A measurement below a point that none was made of for COST_STALE steps counts half: what slowed the machine
- * then is over, for such points of fewer rows as well. One thread.
+ * COST_SETTLED. A measurement below a point that none was made of for COST_STALE steps counts half: what slowed the
+ * machine then is over, for such points of fewer rows as well. One thread.
  */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H

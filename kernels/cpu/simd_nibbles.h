@@ -187,7 +187,7 @@ INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const stru
 	struct k_scales scales[TILE_GROUPS];
 	vf d[VECTORS], m[VECTORS];
 	UNROLL_FOR(int i = 0; i < TILE_GROUPS; i++)
-		scales_of_k(sc + (size_t)i * group_bytes, &scales[i]);
+		scales_of_k(sc + (size_t)i * group_bytes, scales[i].scale, scales[i].min);
 	UNROLL_FOR(int i = 0; i < VECTORS; i++) {
 		d[i] = v_f16(halves_at(at, group_bytes, i));
 		m[i] = v_set(-1) * v_f16(halves_at(at + HALVES, group_bytes, i));
@@ -204,8 +204,10 @@ INLINE void take_k(bool fifth, const uint8_t *at, size_t group_bytes, const stru
 		UNROLL_FOR(int p = 0; p < 2; p++) {
 			vf scale[VECTORS], offset[VECTORS];
 			UNROLL_FOR(int i = 0; i < VECTORS; i++) {
-				scale[i] = d[i] * eights_at(scales[0].scale[2 * g + p], sizeof scales[0], i);
-				offset[i] = m[i] * eights_at(scales[0].min[2 * g + p], sizeof scales[0], i);
+				scale[i] =
+				    d[i] * eights_at(scales[0].scale + (2 * g + p) * INT8_OUT, sizeof scales[0], i);
+				offset[i] =
+				    m[i] * eights_at(scales[0].min + (2 * g + p) * INT8_OUT, sizeof scales[0], i);
 				if (fifth)
 					offset[i] = v_fma(scale[i], v_set(16), offset[i]);
 			}

@@ -262,19 +262,19 @@ static void unpack_iq4_xs(const uint8_t *at, int n, uint8_t *out)
 	}
 }
 
-/* Scales and minima of the eight blocks of Q4_K and Q5_K, of a group's outputs (kn_scale_min). */
+/* Scales and minima of the eight blocks of Q4_K and Q5_K, of a group's outputs (kn_scale_min): [8][INT8_OUT]. */
 struct k_scales {
-	uint8_t scale[8][INT8_OUT], min[8][INT8_OUT];
+	uint8_t scale[8 * INT8_OUT], min[8 * INT8_OUT];
 };
 
-INLINE void scales_of_k(const uint8_t *sc, struct k_scales *out)
+INLINE void scales_of_k(const uint8_t *sc, uint8_t *scale, uint8_t *min)
 {
 	UNROLL_FOR(int i = 0; i < 4 * INT8_OUT; i += BYTES) {
 		vb s = b_load(sc + i), m = b_load(sc + 4 * INT8_OUT + i), both = b_load(sc + 8 * INT8_OUT + i);
-		b_store(out->scale[0] + i, s & 63);
-		b_store(out->scale[4] + i, (both & 15) | (s >> 2 & 48));
-		b_store(out->min[0] + i, m & 63);
-		b_store(out->min[4] + i, both >> 4 | (m >> 2 & 48));
+		b_store(scale + i, s & 63);
+		b_store(scale + 4 * INT8_OUT + i, (both & 15) | (s >> 2 & 48));
+		b_store(min + i, m & 63);
+		b_store(min + 4 * INT8_OUT + i, both >> 4 | (m >> 2 & 48));
 	}
 }
 
@@ -283,8 +283,8 @@ INLINE void put_k_scales(bool fifth, uint8_t *out, const vf *d, const vf *m, con
 {
 	float *scale = (float *)(void *)out;
 	UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES) {
-		vf ds = d[l / LANES] * v_float(v_i8(s->scale[block] + l));
-		vf offset = m[l / LANES] * v_float(v_i8(s->min[block] + l));
+		vf ds = d[l / LANES] * v_float(v_i8(s->scale + block * INT8_OUT + l));
+		vf offset = m[l / LANES] * v_float(v_i8(s->min + block * INT8_OUT + l));
 		v_store(scale + l, ds);
 		v_store(scale + INT8_OUT + l, fifth ? v_fma(ds, v_set(16), offset) : offset);
 	}
@@ -298,7 +298,7 @@ INLINE void unpack_k(bool fifth, const uint8_t *at, int n, uint8_t *out)
 		const uint8_t *sc = at + 2 * HALVES, *qh = at + heads, *qs = qh + (fifth ? 8 * WORD : 0);
 		struct k_scales scales;
 		vf d[INT8_OUT / LANES], m[INT8_OUT / LANES];
-		scales_of_k(sc, &scales);
+		scales_of_k(sc, scales.scale, scales.min);
 		UNROLL_FOR(int l = 0; l < INT8_OUT; l += LANES) {
 			d[l / LANES] = v_f16(at + 2 * l);
 			m[l / LANES] = v_set(-1) * v_f16(at + HALVES + 2 * l);

@@ -106,7 +106,7 @@ test('no more than the budget', { timeout: 120_000 }, async () => {
 });
 
 test('an engine with other work is not used', { timeout: 120_000 }, async () => {
-  const { mocks, server, run, stop } = await pair('busy', ['engine.upstream.metrics=/metrics', 'engine.upstream.metrics_interval=100ms']);
+  const { mocks, server, run, stop } = await pair('busy', ['engine.upstream.metrics=/metrics', 'engine.upstream.metrics_interval=2s']);
   const busy = async (k) => {
     mocks.forEach((m) => { m.metrics = `vllm:num_requests_running ${k}\n`; });
     assert.ok(await until(async () => sum(await figures(server), 'sluice_upstream_others') === 2 * k, PATIENCE), server.log());
