@@ -42,7 +42,7 @@ test('an engine that fails gets few requests, and all of them again when it has 
   const bad = await load('demo-large', (i) => (i % 10 < 3 ? i % 2 : -1));
   const refused = bad.filter((r) => r.status === 503), served = bad.filter((r) => r.status === 200 && r.errors.length === 0);
   const failed = bad.filter((r) => r.planned >= 0 && r.status !== 503);
-  assert.ok(refused.length > bad.length / 4, `${refused.length} of ${bad.length} refused`);
+  assert.ok(refused.length > CLIENTS / 2, `${refused.length} of ${bad.length} refused`); // how many depends on how long the load takes
   assert.ok(served.length > 0 && failed.length > 0);
   for (const r of refused) {
     const wait = Number(r.headers['retry-after']);
