@@ -472,7 +472,10 @@ class Run {
   * #take({ data, id }) {
     if (this.#id !== null && id !== null && /^\d{1,15}$/.test(id)) {
       const wanted = this.#last === null ? 0 : this.#last + 1;
-      if (Number(id) < wanted) return false; // seen before
+      if (Number(id) < wanted) {
+        yield* this.#seen(data);
+        return false;
+      }
       if (Number(id) > wanted) throw new SluiceError(`events ${wanted} to ${Number(id) - 1} of the answer are missing`, { code: 'stream_lost' });
       this.#last = wanted;
       this.#attempt = 0;
@@ -483,6 +486,13 @@ class Run {
     try { chunk = JSON.parse(data); } catch (cause) { throw new SluiceError('the stream holds a malformed event', { code: 'malformed_answer', cause }); }
     yield* this.#chunk(chunk);
     return false;
+  }
+
+  /** An event under a number that was seen. Only of a stream that could not be continued it is news: its error. */
+  * #seen(data) {
+    let chunk = null;
+    try { chunk = JSON.parse(data); } catch { /* none */ }
+    if (chunk?.error) yield* this.#chunk(chunk);
   }
 
   * #chunk(chunk) {

@@ -268,6 +268,13 @@ test('a cut with numbered events goes on where it was, also in the midst of an e
   }
 });
 
+test('the error of a stream that is not continued counts, also under a number that was seen', async () => {
+  const late = `id: 1\ndata: ${JSON.stringify({ error: { message: 'gone', type: 'server_error', code: 'not_continued' } })}\n\n`;
+  const w = world([resumable([...ALL.slice(0, 3), 'break']), stream([late])]);
+  await assert.rejects(w.client.chat(ASK).answer(), { code: 'not_continued' });
+  assert.equal(w.calls.length, 2, 'it does not ask again');
+});
+
 test('what comes twice is taken once, what is missing is an error', async () => {
   const w = world([resumable([...ALL.slice(0, 4), 'break']), resumable(ALL.slice(1))]);
   assert.equal(await w.client.chat(ASK).answer(), 'abcdef');

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { metric, until, user } from './client.mjs';
-import { freePorts, hasRedis, OVER_UPSTREAM, request, SLUICE, startServer, THREADS } from './harness.mjs';
+import { freePorts, hasRedis, OVER_UPSTREAM, request, SLUICE, startPair, startServer, THREADS } from './harness.mjs';
 
 const PATIENCE = 100_000;
 const skip = hasRedis() ? false : 'redis-server is not installed';
@@ -521,6 +521,25 @@ describe('a gateway that is replaced, and a Redis that goes', { skip }, () => {
       return r.json?.status === 'completed' && r;
     }, PATIENCE);
     assert.equal(done?.json.output[0].content[0].text, long, server.log());
+  });
+
+  test('over an upstream that lists its tokens a stream goes on; over one that does not it ends with an error, nothing repeated', async () => {
+    for (const [dialect, end] of [['vllm', /\[DONE\]/], ['openai', /"code":"not_continued"/]]) {
+      const isModel = (s) => s.startsWith('engine.');
+      const pair = await startPair({ echo: true, dialect, engine: MODEL_SETS.filter(isModel), sets: MODEL_SETS.filter((s) => !isModel(s)) });
+      try {
+        const { front } = pair, key = front.keys.paid;
+        const begun = await ask(front.http, key, WORDS, {}, { enough: (list) => list.length >= 30 }), got = begun.events;
+        await killGateway(front);
+        await finish(() => front.http, key, begun.headers['x-sluice-stream-id'], got);
+        assert.match(got.at(-1), end, dialect);
+        // What was sent, but not stored, has the numbers that the error's may be one of.
+        const last = got.length - 1, ids = got.map(idOf);
+        assert.deepEqual(ids.slice(0, -1), got.slice(0, -1).map((_, i) => i), dialect);
+        assert.ok(dialect === 'vllm' ? ids[last] === last : ids[last] <= last, `${ids[last]} of ${last}`);
+        assert.ok(dialect === 'vllm' ? textOf(got) === WORDS : WORDS.startsWith(textOf(got)), textOf(got));
+      } finally { for (const one of [pair.front, pair.back]) assert.equal(await one.stop(), 0, one.log()); }
+    }
   });
 
   test('a Redis that was away meanwhile costs nothing', async () => {
