@@ -139,7 +139,7 @@ static int put_head(const struct answer *a, struct sl_buf *out)
 static bool same_tokens(const struct answer *a, int model)
 {
 	const struct link_model *m = model >= 0 ? engine_link_model(a->app->link, model) : NULL;
-	return m == NULL || (m->does & PROTO_DOES_REFUSE_LATE) == 0 || (m->does & PROTO_DOES_GIVE_IDS) != 0;
+	return m == NULL || !link_model_is_remote(m) || (m->does & PROTO_DOES_GIVE_IDS) != 0;
 }
 
 /* Can others continue it? */

@@ -195,7 +195,7 @@ static bool may_load_later(const struct answer *a)
 static bool may_be_refused(const struct answer *a)
 {
 	const struct link_model *m = a->load.model >= 0 ? engine_link_model(a->app->link, a->load.model) : NULL;
-	return m != NULL && (m->does & PROTO_DOES_REFUSE_LATE) != 0;
+	return m != NULL && link_model_is_remote(m);
 }
 
 /* ---- degrading ---- */

@@ -26,7 +26,7 @@ static void side_init(struct cascade_side *s, struct cascade_run *r, int model, 
 	if (model >= 0) {
 		const struct link_model *m = engine_link_model(r->t->link, model);
 		memcpy(s->name, m->name, sizeof s->name);
-		s->estimates = (m->does & PROTO_DOES_REFUSE_LATE) != 0;
+		s->estimates = link_model_is_remote(m);
 	}
 	cascade_queue_init(&s->queue, logprobs ? submit->n_top_logprobs : 0, logprobs);
 }

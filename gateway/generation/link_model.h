@@ -16,8 +16,7 @@ struct link_listener {
 	void (*on_done)(void *ctx, const struct proto_done *m);
 	void (*on_lost)(void *ctx); /* the engine has gone */
 	void (*on_verified)(void *ctx, const struct proto_verified *m);
-	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing.
-	 * Where it is given ctx lives until the end of the turn in which the sequence has ended or was forgotten. */
+	/* A frame of it comes soon: what that will need may be fetched ahead, and nothing else done. NULL: nothing. */
 	void (*soon)(const void *ctx);
 	void (*on_prompt)(void *ctx, const struct proto_prompt_logprobs *m);
 	void (*on_embedding)(void *ctx, const struct proto_embedding *m);
@@ -41,5 +40,8 @@ struct link_model {
 		int32_t markers[PROTO_MAX_MARKERS];
 	} parts; /* as MODEL has them */
 };
+
+/* Another server runs it, which may refuse late; tokens of its prompts are estimates until it has counted them. */
+static inline bool link_model_is_remote(const struct link_model *m) { return (m->does & PROTO_DOES_REFUSE_LATE) != 0; }
 
 #endif
