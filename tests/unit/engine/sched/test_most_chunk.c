@@ -9,32 +9,9 @@
 
 #include "base/clock.h"
 #include "engine/sched/sched.h"
+#include "tests/support/bare_owner.h"
 
 enum { PAGE = 16, STEP = 128, LONG = 2000 };
-
-static void look(void *ctx, struct sched_seq *s, struct sched_look *out)
-{
-	(void)ctx;
-	(void)s;
-	(void)out;
-}
-
-static uint32_t pages_back(void *ctx, const struct sched_seq *s)
-{
-	(void)ctx;
-	(void)s;
-	return 0;
-}
-
-static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
-{
-	(void)ctx;
-	(void)by;
-	(void)n;
-	return 0;
-}
-
-static const struct sched_owner owner = {.look = look, .pages_back = pages_back, .more_pages = more_pages};
 
 /* The rows that two long prompts of a tenant get in the first step. */
 static void first_step(uint32_t most_chunk, bool whole, uint32_t rows[2])
@@ -66,7 +43,7 @@ static void first_step(uint32_t most_chunk, bool whole, uint32_t rows[2])
 					  .tenant = sched_tenant_enter(&tenants, 7, 0)};
 		assert_int_equal(sched_add(sched, &s[i], 1), 0);
 	}
-	sched_plan(sched, &owner, &cost, 1000, 2, &plan);
+	sched_plan(sched, &bare_owner, &cost, 1000, 2, &plan);
 	rows[0] = rows[1] = 0;
 	for (uint32_t i = 0; i < plan.n_run; i++)
 		rows[plan.run[i] - s] = plan.run[i]->n_tokens;

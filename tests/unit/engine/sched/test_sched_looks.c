@@ -10,32 +10,9 @@
 
 #include "base/clock.h"
 #include "engine/sched/sched.h"
+#include "tests/support/bare_owner.h"
 
 enum { PAGE = 16, STEP = 128, ITL_MS = 50, LONG = 1 << 20, STEPS = 1500 };
-
-static void look(void *ctx, struct sched_seq *s, struct sched_look *out)
-{
-	(void)ctx;
-	(void)s;
-	(void)out;
-}
-
-static uint32_t pages_back(void *ctx, const struct sched_seq *s)
-{
-	(void)ctx;
-	(void)s;
-	return 0;
-}
-
-static uint32_t more_pages(void *ctx, const struct sched_seq *by, uint64_t n)
-{
-	(void)ctx;
-	(void)by;
-	(void)n;
-	return 0;
-}
-
-static const struct sched_owner owner = {.look = look, .pages_back = pages_back, .more_pages = more_pages};
 
 static double true_ns(uint32_t rows) { return 5e6 + 0.3e6 * rows; }
 
@@ -90,7 +67,7 @@ static void end(struct rig *r)
 static uint32_t step(struct rig *r, uint64_t now, double slower)
 {
 	struct sched_plan plan;
-	sched_plan(r->sched, &owner, &r->cost, 1 << 20, now, &plan);
+	sched_plan(r->sched, &bare_owner, &r->cost, 1 << 20, now, &plan);
 	uint32_t rows = plan.n_decode + plan.n_prefill, of_prompt = r->prompt.n_tokens;
 	cost_learn(&r->cost, rows, (struct cost_past){0}, true_ns(rows) * (rows >= 40 ? slower : 1));
 	for (uint32_t i = 0; i < plan.n_run; i++) {
