@@ -71,6 +71,8 @@ for (const threads of THREADS) {
           ['a head that does not end', `GET /live HTTP/1.1\r\nHost: x\r\n${o}X: a`, 408, 'request_timeout'],
           ['a body that does not end', `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${server.keys.paid}\r\n`
             + `Content-Type: application/json\r\n${o}Content-Length: 9\r\n\r\n{`, 408, 'request_timeout'],
+          ['a file that does not end', `POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${server.keys.paid}\r\n`
+            + `Content-Type: multipart/form-data; boundary=b\r\n${o}Content-Length: 999\r\n\r\n--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nsome`, 408, 'request_timeout'],
           ['a body announced too large', `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n${o}Content-Length: ${BODY_MAX + 1}\r\n\r\n`, 413, 'request_too_large'],
           ['a long target', `GET /${'a'.repeat(9000)} HTTP/1.1\r\nHost: x\r\n${o}\r\n`, 414, 'url_too_long'],
           ['an expectation', `GET /live HTTP/1.1\r\nHost: x\r\n${o}Expect: tea\r\n\r\n`, 417, 'unsupported_expectation'],
