@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The room: what clients of HTTP servers need, the commands (cmd/http, cmd/hub) and the engine whose models another
- * server runs (engine/remote): libcurl, a parser of HTTP/1.1 responses
- * (http1_read.h) and one of server-sent events (sse_read.h).
+ * server runs (engine/remote): libcurl, a parser of HTTP/1.1 responses (http1_read.h) and one of server-sent events
+ * (sse_read.h).
  *
  * libcurl is opened by the process that needs it. Linked, it would bring some thirty shared objects into the gateway
  * and the other engines, which must not have what they do not use.

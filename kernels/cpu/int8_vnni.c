@@ -6,17 +6,15 @@
  * VERSIONS
  *   1  written without such a processor. Expected from a prototype on one: 32 outputs by 6 rows were best, at 76 to 78
  *      % of the measured rate. Measured later, on a shared Sapphire Rapids (one thread: 0.82 Top/s of vpdpbusd alone),
- *      512 rows of 2048 × 2048: Q8_0 and Q4_0 237 to 265 GMAC/s (58 to 64 %), Q4_K 218 to 242, Q6_K 200 to 210. All
- *          types
- *      give AVX2's bits.
+ *      512 rows of 2048 × 2048: Q8_0 and Q4_0 237 to 265 GMAC/s (58 to 64 %), Q4_K 218 to 242, Q6_K 200 to 210.
+ *      All types give AVX2's bits.
  *   2  few rows of Q8_0 without a panel, adding 128 on the way; prefetching 2 KB ahead instead of 8: at 4 KB and
  *      8 KB, prefetched and used lines share sets of the L1 cache. One answer of a model of 1.3 GB, two threads, runs
  *      alternating: with a panel 20.2 tokens/s (79 % of the reading rate); without one 21.5 at 8 KB, 23.0 without
  *      prefetching, 24.1 to 24.6 at 512 B to 2 KB (in one series 19.8 at 4 KB against 24); Q4_K 34.2 at 8 KB, 35.5 at
  *      512 B, 40.3 at 2 KB. Prefetching to the L2 cache only: no difference beyond noise.
- *   3  this, on a Zen 5 (two processors, 46 to 50 GB/s in most moments). Few rows of MXFP4 without a panel, its scales
- * a
- *      vector at a time (one by one before, which was two thirds of an answer's time); Q4_K's scales once for eight
+ *   3  this, on a Zen 5 (two processors, 46 to 50 GB/s in most moments). Few rows of MXFP4 without a panel, its
+ *      scales a vector at a time (one by one before, two thirds of an answer's time); Q4_K's scales once for eight
  *      blocks, both nibbles of a load, high nibbles where they are (their sums are shifted instead of them); a tile's
  *      streams go on with the next tile's groups: before, the second group of each tile was read with nothing asked
  *      for. One row, one thread, GB/s from the caches: MXFP4 20.7 before, 75.4 now; Q4_K 69.7 and 87.1; Q6_K and Q4_0
